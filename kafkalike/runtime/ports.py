@@ -23,6 +23,14 @@ class NoSuchFile(StorageError):
     """The path does not exist."""
 
 
+class UnknownHost(ConnectionError):
+    """The name of a host has no address."""
+
+
+class ConnectionTimeout(ConnectionError):
+    """A connection was not established in time."""
+
+
 class Timer(Protocol):
     """A pending call."""
 
@@ -41,6 +49,13 @@ class Clock(Protocol):
 
     def call_later(self, delay_s: float, callback: Callable[..., object], *args: object) -> Timer:
         """Call once after `delay_s` seconds (0 = on a later turn) on the loop that owns the node."""
+
+    def call_soon(self, callback: Callable[..., object], *args: object) -> None:
+        """Call once when the events of the present turn are done, before the loop waits again.
+
+        Cheaper than `call_later(0, ...)` and not cancellable: for work put together per turn (one
+        write for many appends, fetchers woken after the producer has its answer).
+        """
 
 
 class Random(Protocol):
@@ -183,38 +198,59 @@ class Transport(Protocol):
     local_port: int
 
     def write(self, parts: "Sequence[Buffer | FileRange]") -> None:
-        """Send all parts in order.  Takes over one `retain` of each range's file."""
+        """Send all parts in order, at once as far as the peer takes them.
+
+        Takes over one `retain` of each range's file, also when the connection is already gone.
+        The buffers belong to the transport from now on: they must not change any more.
+        """
 
     def pause(self) -> None:
         """Deliver no further frames until `resume`; bytes stay in the kernel (backpressure)."""
 
-    def resume(self) -> None: ...
+    def resume(self) -> None:
+        """Deliver frames again.  Never calls the protocol itself: frames come on a later turn."""
 
     def unsent_bytes(self) -> int:
         """What is still queued here."""
 
     def close(self) -> None:
-        """Close after what is queued has been sent."""
+        """Deliver no further frames and close once all that is queued has been sent."""
 
     def abort(self) -> None:
-        """Close at once, dropping what is queued."""
+        """Deliver no further frames and close now, dropping what is queued."""
 
 
 class FrameProtocol(Protocol):
-    """The receiving side of one connection of length-prefixed frames (4 bytes, big-endian)."""
+    """The receiving side of one connection of length-prefixed frames (4 bytes, big-endian).
 
-    def connected(self, transport: Transport) -> None: ...
+    No method of Transport calls back into the protocol: `frame_received` and `disconnected` always
+    come from the loop.  When the peer ends its sending side, all whole frames are delivered first
+    (also those held back by `pause`), then the queue is sent, then the connection is closed.  An
+    exception out of any of these methods aborts the connection.
+    """
+
+    def connected(self, transport: Transport) -> None:
+        """The connection is there; nothing else is called before this."""
 
     def frame_received(self, frame: memoryview) -> None:
-        """One whole frame without its prefix.  The view is valid only during this call."""
+        """One whole frame without its prefix.
+
+        The view is writable and valid only during this call: its memory is used again afterwards.
+        """
 
     def disconnected(self, reason: str) -> None:
-        """Called once, whoever closed."""
+        """Called once, whoever closed; nothing is called after it."""
 
 
 class ListeningPort(Protocol):
     host: str
     port: int
+
+    def pause(self) -> None:
+        """Leave new connections in the kernel's backlog."""
+
+    def resume(self) -> None:
+        """Accept again."""
 
     def stop(self) -> "Deferred[None]":
         """Accept no more; existing connections stay."""
@@ -235,8 +271,9 @@ class Network(Protocol):
     ) -> ListeningPort:
         """Serve; `accept(peer_host)` makes the protocol of a new connection or refuses with None.
 
-        Port 0 binds any free port.  Raises OSError when the address cannot be bound.  A frame
-        above `max_frame_bytes`, or of size below zero, closes its connection.
+        An empty host means all addresses, port 0 any free port.  Raises OSError when the address
+        cannot be bound.  A frame of more than `max_frame_bytes`, or of size zero or below, closes
+        its connection.
         """
 
     def connect(
@@ -249,7 +286,12 @@ class Network(Protocol):
         max_frame_bytes: int,
         tls: object | None = None,
     ) -> "Deferred[None]":
-        """Open a connection; fires after `protocol.connected`, fails with ConnectionError."""
+        """Open a connection; fires after `protocol.connected`.
+
+        `host` may be a name: its addresses, IPv4 or IPv6, are tried in the resolver's order within
+        `timeout_s` together.  Fails with ConnectionError (ConnectionTimeout, UnknownHost), and then
+        the protocol is never called.
+        """
 
 
 class Worker(Protocol):
