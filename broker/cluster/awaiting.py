@@ -1,0 +1,81 @@
+"""Requests that wait until this broker's metadata shows what they asked for.
+
+CreateTopics, CreatePartitions, DeleteTopics and ElectLeaders answer when the metadata cache of the
+broker that serves them has caught up, or after their timeout (reference: replication 15).
+"""
+
+from collections.abc import Callable, Iterable
+
+from twisted.internet.defer import Deferred
+
+from kafkalike.runtime.ports import Clock, Timer
+
+from .metadata_cache import MetadataCache, MetadataSnapshot, MetadataUpdate
+
+Done = Callable[[MetadataSnapshot], bool]
+
+
+class _Waiting:
+    """One request: its Deferred fires True when done, False at the timeout."""
+
+    __slots__ = ("topics", "done", "result", "timer")
+
+    def __init__(self, topics: tuple[str, ...], done: Done) -> None:
+        self.topics = topics
+        self.done = done
+        self.result: Deferred[bool] = Deferred()
+        self.timer: Timer | None = None
+
+
+class MetadataWaiter:
+    """Waits on topics; woken by metadata updates that touch them.
+
+    Bounded by the number of connections: each carries one request at a time.
+    """
+
+    def __init__(self, cache: MetadataCache, clock: Clock) -> None:
+        self._cache = cache
+        self._clock = clock
+        self._by_topic: dict[str, list[_Waiting]] = {}
+        cache.add_listener(self._updated)
+
+    def wait(self, topics: Iterable[str], done: Done, timeout_ms: int) -> "Deferred[bool]":
+        """Fires True as soon as `done(snapshot)` holds, False after `timeout_ms`."""
+        waiting = _Waiting(tuple(dict.fromkeys(topics)), done)
+        if done(self._cache.snapshot):
+            waiting.result.callback(True)
+            return waiting.result
+        for topic in waiting.topics:
+            self._by_topic.setdefault(topic, []).append(waiting)
+        waiting.timer = self._clock.call_later(timeout_ms / 1000, self._finish, waiting, False)
+        return waiting.result
+
+    def stop(self) -> None:
+        """Let every waiting request go, as timed out."""
+        for waiting in {id(w): w for ws in self._by_topic.values() for w in ws}.values():
+            self._finish(waiting, False)
+
+    def __len__(self) -> int:
+        return len({id(w) for ws in self._by_topic.values() for w in ws})
+
+    def _updated(self, update: MetadataUpdate) -> None:
+        candidates: dict[int, _Waiting] = {}
+        for topic in update.topics:
+            for waiting in self._by_topic.get(topic, ()):
+                candidates[id(waiting)] = waiting
+        for waiting in candidates.values():
+            if waiting.done(update.snapshot):
+                self._finish(waiting, True)
+
+    def _finish(self, waiting: _Waiting, outcome: bool) -> None:
+        if waiting.result.called:
+            return
+        for topic in waiting.topics:
+            left = [w for w in self._by_topic[topic] if w is not waiting]
+            if left:
+                self._by_topic[topic] = left
+            else:
+                del self._by_topic[topic]
+        if waiting.timer is not None:
+            waiting.timer.cancel()
+        waiting.result.callback(outcome)
