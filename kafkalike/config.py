@@ -273,6 +273,8 @@ class BrokerConfig(BrokerKeys):
                 except ConfigError:
                     continue
                 merged[name] = text
+                for coarse in BrokerLayers.FALLBACKS.get(name, ()):
+                    merged.pop(coarse, None)
         return type(self).parse(merged)
 
 
@@ -476,29 +478,34 @@ class ConfigEntry:
     synonyms: tuple[ConfigSynonym, ...]
 
 
-@dataclass(slots=True, frozen=True)
 class BrokerLayers:
-    """The three layers of a broker's settings, as text."""
+    """The three layers of a broker's settings, as text, and what they amount to."""
 
-    static: BrokerConfig
-    dynamic_default: Mapping[str, str]
-    dynamic_own: Mapping[str, str]
-
-    SYNONYMS: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        "log.roll.ms": ("log.roll.ms", "log.roll.hours"),
-        "log.roll.hours": ("log.roll.ms", "log.roll.hours"),
-        "log.roll.jitter.ms": ("log.roll.jitter.ms", "log.roll.jitter.hours"),
-        "log.roll.jitter.hours": ("log.roll.jitter.ms", "log.roll.jitter.hours"),
-        "log.flush.interval.ms": ("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
-        **dict.fromkeys(
-            ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
-            ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
-        ),
+    FALLBACKS: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "log.roll.ms": ("log.roll.hours",),
+        "log.roll.jitter.ms": ("log.roll.jitter.hours",),
+        "log.flush.interval.ms": ("log.flush.scheduler.interval.ms",),
+        "log.retention.ms": ("log.retention.minutes", "log.retention.hours"),
     }
+    """Coarser settings that count while the fine one is unset.  A fine one that is set dynamically
+    also hides what the file says of the coarse ones."""
+
+    def __init__(
+        self,
+        static: BrokerConfig,
+        dynamic_default: Mapping[str, str],
+        dynamic_own: Mapping[str, str],
+    ) -> None:
+        self.static = static
+        self.dynamic_default = dynamic_default
+        self.dynamic_own = dynamic_own
+        self.effective = static.with_dynamic(dynamic_default, dynamic_own)
 
     def synonyms(self, names: Iterable[str], sensitive: bool) -> tuple[ConfigSynonym, ...]:
         names = tuple(names)
         static = self.static.originals
+        if names and names[0] in BrokerConfig.KEYS and self.effective.values[names[0]] is None:
+            return ()
         layers = (
             (self.dynamic_own, ConfigSource.DYNAMIC_BROKER),
             (self.dynamic_default, ConfigSource.DYNAMIC_DEFAULT_BROKER),
@@ -524,7 +531,7 @@ def _default_texts() -> Mapping[str, str]:
 
 def describe_broker(layers: BrokerLayers) -> list[ConfigEntry]:
     """Every setting of a broker, sorted by name; unknown given keys are sensitive and untyped."""
-    effective = layers.static.with_dynamic(layers.dynamic_default, layers.dynamic_own)
+    effective = layers.effective
     names = {name for name, key in BrokerConfig.KEYS.items() if not key.internal}
     names.update(layers.static.originals, layers.dynamic_default, layers.dynamic_own)
     return [_describe_broker_key(name, layers, effective) for name in sorted(names)]
@@ -534,7 +541,9 @@ def _describe_broker_key(name: str, layers: BrokerLayers, effective: BrokerConfi
     base = name if name in BrokerConfig.KEYS else listener_base_name(name)
     key = BrokerConfig.KEYS.get(base or name)
     sensitive = key is None or key.type is ConfigType.PASSWORD
-    names = BrokerLayers.SYNONYMS.get(name, (name,) if base in (None, name) else (name, base))
+    names = (name, *layers.FALLBACKS.get(name, ()))
+    if base is not None and base != name:
+        names = (name, base)
     synonyms = layers.synonyms(names, sensitive)
     value = None
     if key is not None and not sensitive:
@@ -555,8 +564,7 @@ def _describe_broker_key(name: str, layers: BrokerLayers, effective: BrokerConfi
 
 def describe_topic(overrides: Mapping[str, str], layers: BrokerLayers) -> list[ConfigEntry]:
     """Every setting of a topic, sorted by name."""
-    broker = layers.static.with_dynamic(layers.dynamic_default, layers.dynamic_own)
-    config = LogConfig.from_broker(broker).with_overrides(overrides)
+    config = LogConfig.from_broker(layers.effective).with_overrides(overrides)
     return [
         _describe_topic_key(key, overrides.get(name), config, layers)
         for name, key in LogConfig.KEYS.items()
@@ -568,9 +576,6 @@ def _describe_topic_key(
     key: Key, override: str | None, config: LogConfig, layers: BrokerLayers
 ) -> ConfigEntry:
     synonyms = layers.synonyms(key.broker_names, sensitive=False)
-    if not key.broker_names:
-        default = format_value(key.type, key.default)
-        synonyms = (ConfigSynonym(key.name, default, ConfigSource.DEFAULT),)
     if override is not None:
         synonyms = (ConfigSynonym(key.name, override, ConfigSource.TOPIC), *synonyms)
     return ConfigEntry(

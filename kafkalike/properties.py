@@ -82,7 +82,8 @@ def _unescape(text: str) -> str:
             position += 4
         else:
             out.append(_ESCAPES.get(escape, escape))
-    return "".join(out)
+    joined = "".join(out)
+    return joined.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _escape(text: str, *, key: bool) -> str:
