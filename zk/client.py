@@ -3,17 +3,25 @@
 Real: `kazoo_client.py`.  Fake for unit tests and the simulator: the tree of `zk/server/`.  Paths are
 absolute within the chroot.  Every method's Deferred fires on the loop that owns the node; while the
 connection is lost it fails with ConnectionLost (outcome unknown) or, once the session is gone, with
-SessionExpired.  Callers decide about retries (reference: zookeeper 5.1, 5.2).
+SessionExpired.  Callers decide about retries (reference: zookeeper 5.1, 5.2): `retrying` is Kafka's
+policy, `create_recursive` and `ensure_path` build on it.
+
+Requests of one session are executed in the order in which they were made, and a watch is called
+before the answer to any request that already reflects the change.  A session listener hears of a
+lost connection or session before the Deferreds of the requests lost with it fail.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import ClassVar, Final, Protocol, TypeAlias
+from functools import partial
+from typing import ClassVar, Final, Protocol, TypeAlias, TypeVar
 
 from twisted.internet.defer import Deferred
 
 ANY_VERSION: Final = -1
+
+T = TypeVar("T")
 
 
 class ZkError(Exception):
@@ -21,8 +29,9 @@ class ZkError(Exception):
 
     code: ClassVar[int] = -1
 
-    def __init__(self, path: str = "") -> None:
-        super().__init__(f"{type(self).__name__} {path}".rstrip())
+    def __init__(self, path: str = "", detail: str = "") -> None:
+        text = f"{type(self).__name__} {path}".rstrip()
+        super().__init__(f"{text}: {detail}" if detail else text)
         self.path = path
 
 
@@ -39,7 +48,15 @@ class RuntimeInconsistency(ZkError):
 
 
 class MarshallingError(ZkError):
+    """A request or answer that cannot be put into, or taken from, ZooKeeper's wire form."""
+
     code = -5
+
+
+class Unimplemented(ZkError):
+    """The server does not know this kind of request."""
+
+    code = -6
 
 
 class BadArguments(ZkError):
@@ -96,6 +113,12 @@ class SessionMoved(ZkError):
     code = -118
 
 
+class TooManyRequests(ZkError):
+    """This client's own queue is full; nothing was sent."""
+
+    code = -1000
+
+
 @dataclass(slots=True, frozen=True)
 class Stat:
     """A znode's metadata.  `czxid` of a broker's registration is its broker epoch."""
@@ -143,7 +166,7 @@ class Check:
 
 
 Op: TypeAlias = Create | SetData | Delete | Check
-OpResult: TypeAlias = str | Stat | None | ZkError
+OpResult: TypeAlias = str | Stat | ZkError | None
 """Created path, new stat, nothing (Delete, Check), or why this operation failed."""
 
 
@@ -207,6 +230,9 @@ class ZkClient(Protocol):
     def add_listener(self, listener: Callable[[SessionState], None]) -> None:
         """Be told of each change of state, on the loop, in order."""
 
+    def remove_listener(self, listener: Callable[[SessionState], None]) -> None:
+        """Tell it no more; harmless when it is not known."""
+
     def connect(self, timeout_s: float) -> "Deferred[None]":
         """Open the first session (creating the chroot when missing); fails with OperationTimeout."""
 
@@ -245,8 +271,115 @@ class ZkClient(Protocol):
         the rest (earlier ones None): the Deferred itself fails only for connection or session loss.
         """
 
-    def multi_read(self, ops: Sequence[ReadOp]) -> "Deferred[list[ReadResult]]":
-        """Many reads in few round trips; each has its own result.  Sets no watches."""
+    def multi_read(
+        self, ops: Sequence[ReadOp], watch: Watch | None = None
+    ) -> "Deferred[list[ReadResult]]":
+        """Many reads in few round trips; each has its own result.
+
+        With `watch`, every read that succeeded leaves a watch on its node, as `get` and
+        `get_children` would; changes made since the read call it at once.
+        """
 
     def close(self) -> "Deferred[None]":
         """End the session; its ephemeral nodes disappear."""
+
+
+_ERRORS: Final[dict[int, type[ZkError]]] = {
+    cls.code: cls
+    for cls in (
+        RuntimeInconsistency,
+        ConnectionLost,
+        MarshallingError,
+        Unimplemented,
+        OperationTimeout,
+        BadArguments,
+        NoNode,
+        NoAuth,
+        BadVersion,
+        NoChildrenForEphemerals,
+        NodeExists,
+        NotEmpty,
+        SessionExpired,
+        InvalidAcl,
+        AuthFailed,
+        SessionMoved,
+    )
+}
+
+
+def error_for(code: int, path: str = "") -> ZkError:
+    """The exception for one of ZooKeeper's error numbers."""
+    cls = _ERRORS.get(code)
+    return cls(path) if cls else UnknownZkError(path, f"error code {code}")
+
+
+async def wait_connected(zk: ZkClient) -> None:
+    """Return once `zk` is connected; raise SessionExpired when its session ends instead.
+
+    Without time limit, as in Kafka: only a server can say whether the session is still alive.  A
+    caller that cannot wait cancels.
+    """
+    if zk.state is SessionState.SUSPENDED:
+        await _next_state(zk)
+    if zk.state is not SessionState.CONNECTED:
+        raise SessionExpired()
+
+
+def _next_state(zk: ZkClient) -> "Deferred[None]":
+    changed: Deferred[None] = Deferred(lambda _: zk.remove_listener(heard))
+
+    def heard(state: SessionState) -> None:
+        if state is not SessionState.SUSPENDED:
+            zk.remove_listener(heard)
+            changed.callback(None)
+
+    zk.add_listener(heard)
+    return changed
+
+
+async def retrying(zk: ZkClient, operation: Callable[[], Awaitable[T]]) -> T:
+    """Do `operation`, again after each lost connection; every other error is the caller's.
+
+    The operation may therefore have been applied more than once or, when the caller is cancelled
+    or the session ends (SessionExpired), may have been applied without anyone knowing: reference
+    zookeeper 5.2 says for each kind of write how that is told apart.
+    """
+    session = zk.session_id
+    while True:
+        try:
+            return await operation()
+        except ConnectionLost:
+            await wait_connected(zk)
+            if zk.session_id != session:
+                raise SessionExpired() from None
+
+
+async def ensure_path(zk: ZkClient, path: str, data: bytes | None = None) -> None:
+    """Create `path` with `data`, and its parents with null data, where they are missing."""
+    try:
+        await create_recursive(zk, path, data)
+    except NodeExists:
+        return
+
+
+async def create_recursive(zk: ZkClient, path: str, data: bytes | None) -> None:
+    """Create `path`, and missing parents with null data; raises NodeExists when `path` is there.
+
+    That error also comes when an earlier try of ours created the node but its answer was lost
+    (reference: zookeeper 5.2).
+    """
+    missing = [(path, data)]
+    while missing:
+        target, payload = missing[-1]
+        try:
+            await retrying(zk, partial(zk.create, target, payload))
+        except NoNode:
+            parent = target.rpartition("/")[0]
+            if not parent:
+                raise
+            missing.append((parent, None))
+            continue
+        except NodeExists:
+            if target == path:
+                raise
+        missing.pop()
