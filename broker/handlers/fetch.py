@@ -1,0 +1,151 @@
+"""Fetch v0-17: record batches to consumers and followers.
+
+Promises: whole batches from the requested offset on (an incomplete last one may be cut), isolation
+bound respected, incremental sessions, waits for min_bytes in the purgatory.
+KIPs: 74, 227 (sessions), 320 (epochs), 392 (follower reads), 516 (topic ids), 595, 903, 951.
+Reference: broker-errors 4, replication 8, 10, 11.
+"""
+
+from typing import Any
+
+from twisted.internet.defer import Deferred
+
+from kafkalike.errors import (
+    NONE,
+    FencedLeaderEpoch,
+    KafkaError,
+    KafkaStorageError,
+    NotLeaderOrFollower,
+    TopicAuthorizationFailed,
+    UnknownTopicOrPartition,
+)
+from kafkalike.messages.fetch import FetchRequest, FetchResponse
+from kafkalike.types import TopicPartition
+
+from ..auth.authorizer import Authorizer, Operation, ResourceType, allows_cluster
+from ..cluster.metadata_cache import MetadataCache
+from ..replica.fetch_session import FetchContext, FetchSessions
+from ..replica.manager import ReplicaManager
+from ..replica.values import FetchParams
+from .leaders import CurrentLeaders
+from .request import RequestContext, Route, route
+
+
+class FetchApi:
+    """Fetch; `max_bytes` is fetch.max.bytes."""
+
+    def __init__(
+        self,
+        replicas: ReplicaManager,
+        sessions: FetchSessions,
+        metadata: MetadataCache,
+        authorizer: Authorizer,
+        leaders: CurrentLeaders,
+        *,
+        max_bytes: int,
+    ) -> None:
+        self._replicas = replicas
+        self._sessions = sessions
+        self._metadata = metadata
+        self._authorizer = authorizer
+        self._leaders = leaders
+        self._max_bytes = max_bytes
+
+    def routes(self) -> list[Route]:
+        return [route(FetchRequest, self.fetch)]
+
+    def fetch(
+        self, request: FetchRequest, ctx: RequestContext
+    ) -> "FetchResponse | Deferred[FetchResponse]":
+        """Read now, or wait up to max_wait_ms."""
+        version = ctx.header.api_version
+        state = request.replica_state
+        replica_id = state.replica_id if version >= 15 else request.replica_id
+        try:
+            context = self._sessions.begin(
+                request,
+                version,
+                is_follower=replica_id >= 0,
+                topic_name=self._metadata.topic_name,
+                topic_id=self._metadata.topic_id,
+            )
+        except KafkaError as error:
+            return FetchResponse(error_code=error.code)
+        self._refuse(context, replica_id >= 0, ctx)
+        max_bytes = min(request.max_bytes, self._max_bytes)
+        answer = self._replicas.fetch(
+            FetchParams(
+                version=version,
+                replica_id=replica_id,
+                max_wait_ms=request.max_wait_ms,
+                min_bytes=min(request.min_bytes, max_bytes),
+                max_bytes=max_bytes,
+                isolation_level=request.isolation_level,
+                client_id=ctx.header.client_id or "",
+                rack_id=request.rack_id,
+                listener=ctx.listener,
+                replica_epoch=state.replica_epoch,
+            ),
+            context,
+        )
+        if isinstance(answer, Deferred):
+            return answer.addCallback(self._finish, ctx)
+        return self._finish(answer, ctx)
+
+    def _refuse(self, context: FetchContext, is_follower: bool, ctx: RequestContext) -> None:
+        """Mark the partitions that are answered with an error and not read."""
+        authorizer = None if self._authorizer.allows_everything else self._authorizer
+        if is_follower:
+            if authorizer is not None and not allows_cluster(
+                authorizer, ctx, Operation.CLUSTER_ACTION
+            ):
+                for partition in context.partitions():
+                    partition.error_code = TopicAuthorizationFailed.code
+            return
+        topics = self._metadata.snapshot.topics
+        for partition in context.partitions():
+            if partition.error_code != NONE:
+                continue
+            name, number = partition.topic_partition
+            if authorizer is not None and not authorizer.allows(
+                ctx, Operation.READ, ResourceType.TOPIC, name
+            ):
+                partition.error_code = TopicAuthorizationFailed.code
+                continue
+            known = topics.get(name)
+            if known is None or number not in known:
+                partition.error_code = UnknownTopicOrPartition.code
+
+    def _finish(self, response: FetchResponse, ctx: RequestContext) -> FetchResponse:
+        """What depends on the version: hidden error codes, addresses of new leaders."""
+        version = ctx.header.api_version
+        if 5 < version < 16:
+            return response
+        for topic in response.responses:
+            for partition in topic.partitions:
+                code = partition.error_code
+                if code == NONE:
+                    continue
+                if version <= 5 and code == KafkaStorageError.code:
+                    partition.error_code = NotLeaderOrFollower.code
+                elif version >= 16 and code in (NotLeaderOrFollower.code, FencedLeaderEpoch.code):
+                    self._add_leader(topic, partition, response, ctx)
+        return response
+
+    def _add_leader(
+        self, topic: Any, partition: Any, response: FetchResponse, ctx: RequestContext
+    ) -> None:
+        name = self._metadata.topic_name(topic.topic_id)
+        if name is None:
+            return
+        leader, epoch, node = self._leaders.find(
+            TopicPartition(name, partition.partition_index), ctx.listener
+        )
+        partition.current_leader.leader_id = leader
+        partition.current_leader.leader_epoch = epoch
+        if node is not None and all(n.node_id != node.id for n in response.node_endpoints):
+            response.node_endpoints.append(
+                FetchResponse.NodeEndpoint(
+                    node_id=node.id, host=node.host, port=node.port, rack=node.rack
+                )
+            )

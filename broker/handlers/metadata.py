@@ -1,0 +1,330 @@
+"""Metadata v0-12 (with automatic topics) and DescribeCluster v0-1.
+
+Promises: one answer shows one state of the cluster; addresses are those of the listener the request
+came through.  KIPs: 4, 78 (cluster id), 112, 320, 430 (authorised operations), 516 (topic ids), 700.
+Reference: broker-errors 6, observed "Where the original surprises" 11.
+"""
+
+from collections.abc import Awaitable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from kafkalike.config import BrokerConfig
+from kafkalike.errors import (
+    NONE,
+    InvalidRequest,
+    InvalidTopicException,
+    LeaderNotAvailable,
+    ListenerNotFound,
+    MismatchedEndpointType,
+    ReplicaNotAvailable,
+    TopicAuthorizationFailed,
+    UnknownServerError,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+    UnsupportedEndpointType,
+)
+from kafkalike.messages.metadata import (
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+    MetadataRequest,
+    MetadataResponse,
+)
+from kafkalike.types import NO_LEADER, ZERO_UUID
+
+from ..auth.authorizer import (
+    CLUSTER_NAME,
+    Authorizer,
+    Operation,
+    ResourceType,
+    allows_cluster,
+    authorized_operations,
+)
+from ..cluster.auto_topics import AutoTopics
+from ..cluster.metadata_cache import MetadataCache, MetadataSnapshot, PartitionMetadata
+from ..cluster.topic_names import is_internal, topic_name_problem
+from .request import RequestContext, Route, route
+
+_Topic = MetadataResponse.MetadataResponseTopic
+_Partition = _Topic.MetadataResponsePartition
+
+_BROKER_ENDPOINTS: Final = 1
+_CONTROLLER_ENDPOINTS: Final = 2
+
+
+@dataclass(slots=True)
+class _Selection:
+    """What one Metadata request is answered with: topics to show, and ready-made answers."""
+
+    names: list[str] = field(default_factory=list)
+    answers: list[_Topic] = field(default_factory=list)
+
+
+class MetadataApi:
+    """What clients ask first: brokers, controller, topics, leaders."""
+
+    def __init__(
+        self,
+        metadata: MetadataCache,
+        authorizer: Authorizer,
+        auto_topics: AutoTopics,
+        cluster_id: str,
+        config: BrokerConfig,
+    ) -> None:
+        self._metadata = metadata
+        self._authorizer = authorizer
+        self._auto_topics = auto_topics
+        self._cluster_id = cluster_id
+        self._creates = config.auto_create_topics_enable
+
+    def routes(self) -> list[Route]:
+        return [
+            route(MetadataRequest, self.metadata),
+            route(DescribeClusterRequest, self.describe_cluster),
+        ]
+
+    # -- Metadata ------------------------------------------------------------------------------
+
+    def metadata(
+        self, request: MetadataRequest, ctx: RequestContext
+    ) -> "MetadataResponse | Awaitable[MetadataResponse]":
+        """Answer at once unless topics have to be created first."""
+        version = ctx.api_version
+        _check_topics(request, version)
+        snapshot = self._metadata.snapshot
+        wants_all = request.topics is None or (version == 0 and not request.topics)
+        selection = self._select(request, ctx, snapshot, wants_all)
+        missing = [name for name in selection.names if name not in snapshot.topics]
+        if not missing:
+            return self._respond(request, ctx, snapshot, selection)
+        if not (self._creates and request.allow_auto_topic_creation):
+            selection.answers.extend(_missing(name) for name in missing)
+            return self._respond(request, ctx, snapshot, selection)
+        return self._create(request, ctx, selection, missing)
+
+    def _select(
+        self,
+        request: MetadataRequest,
+        ctx: RequestContext,
+        snapshot: MetadataSnapshot,
+        wants_all: bool,
+    ) -> _Selection:
+        """Which topics the request means and the caller may see."""
+        selection = _Selection()
+        by_id = False
+        names: Iterable[str]
+        if wants_all:
+            names = snapshot.topics
+        else:
+            ids = [t.topic_id for t in request.topics or () if t.topic_id != ZERO_UUID]
+            by_id = bool(ids)
+            if by_id:
+                found = []
+                for topic_id in dict.fromkeys(ids):
+                    name = snapshot.topic_names.get(topic_id)
+                    if name is None:
+                        selection.answers.append(
+                            _Topic(error_code=UnknownTopicId.code, name=None, topic_id=topic_id)
+                        )
+                    else:
+                        found.append(name)
+                names = found
+            else:
+                names = dict.fromkeys(t.name or "" for t in request.topics or ())
+        if self._authorizer.allows_everything:
+            selection.names = list(names)
+            return selection
+        for name in names:
+            if self._authorizer.allows(ctx, Operation.DESCRIBE, ResourceType.TOPIC, name):
+                selection.names.append(name)
+            elif not wants_all:
+                selection.answers.append(
+                    _Topic(
+                        error_code=TopicAuthorizationFailed.code,
+                        name=None if by_id else name,
+                        topic_id=snapshot.topic_id(name) if by_id else ZERO_UUID,
+                    )
+                )
+        return selection
+
+    async def _create(
+        self,
+        request: MetadataRequest,
+        ctx: RequestContext,
+        selection: _Selection,
+        missing: list[str],
+    ) -> MetadataResponse:
+        may_create = missing
+        if not allows_cluster(self._authorizer, ctx, Operation.CREATE):
+            may_create = []
+            for name in missing:
+                if self._authorizer.allows(ctx, Operation.CREATE, ResourceType.TOPIC, name):
+                    may_create.append(name)
+                else:
+                    selection.answers.append(
+                        _Topic(
+                            error_code=TopicAuthorizationFailed.code,
+                            name=name,
+                            is_internal=is_internal(name),
+                        )
+                    )
+        outcomes = await self._auto_topics.create(may_create)
+        selection.answers.extend(
+            _Topic(error_code=code, name=name, is_internal=is_internal(name))
+            for name, code in outcomes.items()
+        )
+        # brokers and leaders as they are after the wait
+        return self._respond(request, ctx, self._metadata.snapshot, selection, frozenset(missing))
+
+    def _respond(
+        self,
+        request: MetadataRequest,
+        ctx: RequestContext,
+        snapshot: MetadataSnapshot,
+        selection: _Selection,
+        created: frozenset[str] = frozenset(),
+    ) -> MetadataResponse:
+        version = ctx.api_version
+        view = _View(snapshot, ctx.listener, version)
+        topics = selection.answers
+        for name in selection.names:
+            partitions = snapshot.topics.get(name)
+            if partitions is not None and name not in created:
+                topics.append(view.topic(name, partitions))
+        response = MetadataResponse(
+            brokers=[
+                MetadataResponse.MetadataResponseBroker(
+                    node_id=node.id, host=node.host, port=node.port, rack=node.rack
+                )
+                for node in snapshot.nodes(ctx.listener)
+            ],
+            cluster_id=self._cluster_id,
+            controller_id=snapshot.controller_id,
+            topics=topics,
+        )
+        if version >= 8:
+            self._add_operations(request, ctx, response)
+        return response
+
+    def _add_operations(
+        self, request: MetadataRequest, ctx: RequestContext, response: MetadataResponse
+    ) -> None:
+        if request.include_cluster_authorized_operations:
+            response.cluster_authorized_operations = self._cluster_operations(ctx)
+        if request.include_topic_authorized_operations:
+            for topic in response.topics:
+                if topic.name is not None and topic.error_code != TopicAuthorizationFailed.code:
+                    topic.topic_authorized_operations = authorized_operations(
+                        self._authorizer, ctx, ResourceType.TOPIC, topic.name
+                    )
+
+    def _cluster_operations(self, ctx: RequestContext) -> int:
+        if not allows_cluster(self._authorizer, ctx, Operation.DESCRIBE):
+            return 0
+        return authorized_operations(self._authorizer, ctx, ResourceType.CLUSTER, CLUSTER_NAME)
+
+    # -- DescribeCluster -----------------------------------------------------------------------
+
+    def describe_cluster(
+        self, request: DescribeClusterRequest, ctx: RequestContext
+    ) -> DescribeClusterResponse:
+        if request.endpoint_type != _BROKER_ENDPOINTS:
+            return self._wrong_endpoints(request, ctx.api_version)
+        snapshot = self._metadata.snapshot
+        response = DescribeClusterResponse(
+            cluster_id=self._cluster_id,
+            controller_id=snapshot.controller_id,
+            brokers=[
+                DescribeClusterResponse.DescribeClusterBroker(
+                    broker_id=node.id, host=node.host, port=node.port, rack=node.rack
+                )
+                for node in snapshot.nodes(ctx.listener)
+            ],
+        )
+        if request.include_cluster_authorized_operations:
+            response.cluster_authorized_operations = self._cluster_operations(ctx)
+        return response
+
+    def _wrong_endpoints(
+        self, request: DescribeClusterRequest, version: int
+    ) -> DescribeClusterResponse:
+        kind = request.endpoint_type
+        code = UnsupportedEndpointType.code
+        if kind == _CONTROLLER_ENDPOINTS:
+            code = MismatchedEndpointType.code
+        if version == 0:
+            code = InvalidRequest.code
+        return DescribeClusterResponse(
+            error_code=code,
+            error_message=f"Endpoint type {kind} is not served here, expected {_BROKER_ENDPOINTS}",
+            endpoint_type=kind,
+        )
+
+
+class _View:
+    """One snapshot as a client on one listener may see it."""
+
+    def __init__(self, snapshot: MetadataSnapshot, listener: str, version: int) -> None:
+        self._snapshot = snapshot
+        self._reachable = {
+            broker_id
+            for broker_id, broker in snapshot.brokers.items()
+            if listener in broker.endpoints
+        }
+        self._strict_replicas = version == 0
+        self._no_listener = ListenerNotFound.code if version >= 6 else LeaderNotAvailable.code
+
+    def topic(self, name: str, partitions: Mapping[int, PartitionMetadata]) -> _Topic:
+        return _Topic(
+            name=name,
+            topic_id=self._snapshot.topic_id(name),
+            is_internal=is_internal(name),
+            partitions=[
+                self._partition(number, state) for number, state in sorted(partitions.items())
+            ],
+        )
+
+    def _partition(self, number: int, state: PartitionMetadata) -> _Partition:
+        leader = state.leader
+        replicas: Iterable[int] = state.replicas
+        isr: Iterable[int] = state.isr
+        code = NONE
+        if self._strict_replicas:
+            replicas = [r for r in replicas if r in self._reachable]
+            isr = [r for r in isr if r in self._reachable]
+            if len(replicas) < len(state.replicas) or len(isr) < len(state.isr):
+                code = ReplicaNotAvailable.code
+        if leader not in self._reachable:
+            known = leader in self._snapshot.brokers
+            code = self._no_listener if known else LeaderNotAvailable.code
+            leader = NO_LEADER
+        return _Partition(
+            error_code=code,
+            partition_index=number,
+            leader_id=leader,
+            leader_epoch=state.leader_epoch,
+            replica_nodes=list(replicas),
+            isr_nodes=list(isr),
+            offline_replicas=list(state.offline_replicas),
+        )
+
+
+def _check_topics(request: MetadataRequest, version: int) -> None:
+    """What versions 10 and 11 could carry but not mean, and what version 12 must not.
+
+    Raises InvalidRequest, UnknownServerError.
+    """
+    for topic in request.topics or ():
+        if version < 12 and topic.name is None:
+            raise InvalidRequest(f"Topic name is null, version {version} needs a name")
+        if version < 12 and topic.topic_id != ZERO_UUID:
+            raise InvalidRequest(f"Topic ids are served from version 12, not in {version}")
+        if version >= 12 and topic.name is None and topic.topic_id == ZERO_UUID:
+            raise UnknownServerError("Topic has neither name nor id")
+
+
+def _missing(name: str) -> _Topic:
+    code = UnknownTopicOrPartition.code
+    if topic_name_problem(name) is not None:
+        code = InvalidTopicException.code
+    return _Topic(error_code=code, name=name, is_internal=is_internal(name))

@@ -1,0 +1,289 @@
+"""Produce v0-11: append record batches to partitions led by this broker.
+
+Promises: each partition succeeds or fails alone; acks=0 sends no answer and closes the connection
+when anything failed; the answer stays on the stack while nothing has to wait.
+KIPs: 98 (idempotence), 467 (record errors), 951 (new leader in the answer).
+Differs from Kafka: null records are refused with INVALID_REQUEST instead of never being answered.
+Reference: broker-errors 3, observed "Where the original surprises" 1-4.
+"""
+
+import struct
+from collections.abc import Awaitable
+from typing import Any, Final, Protocol
+
+from twisted.internet.defer import Deferred
+
+from kafkalike.errors import (
+    NONE,
+    CorruptMessage,
+    InvalidProducerIdMapping,
+    InvalidRecord,
+    InvalidRequest,
+    KafkaError,
+    NotLeaderOrFollower,
+    TopicAuthorizationFailed,
+    TransactionalIdAuthorizationFailed,
+    UnknownTopicOrPartition,
+    UnsupportedCompressionType,
+)
+from kafkalike.messages.produce import ProduceRequest, ProduceResponse
+from kafkalike.runtime.ports import Buffer
+from kafkalike.types import TopicPartition
+
+from ..auth.authorizer import Authorizer, Operation, ResourceType
+from ..cluster.metadata_cache import MetadataCache
+from ..replica.manager import ReplicaManager
+from ..replica.values import AppendEntry, AppendResult
+from .leaders import CurrentLeaders
+from .request import RequestContext, Route, route
+
+ADMIN_CLIENT_ID: Final = "__admin_client"
+"""The client id that may write to internal topics, as the original has it."""
+
+_LENGTH: Final = struct.Struct(">i")
+_PRODUCER: Final = struct.Struct(">qh")
+_LOG_OVERHEAD: Final = 12
+_UP_TO_MAGIC: Final = 17
+_V2_HEADER: Final = 61
+_SMALLEST_LENGTH: Final = 14
+_TRANSACTIONAL: Final = 0x10
+_CODEC_MASK: Final = 0x07
+_ZSTD: Final = 4
+
+_Topic = ProduceResponse.TopicProduceResponse
+_Partition = _Topic.PartitionProduceResponse
+
+
+class TransactionVerifier(Protocol):
+    """Asks the transaction coordinator whether partitions belong to a transaction (KIP-890)."""
+
+    def verify(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        entries: list[AppendEntry],
+        version: int,
+    ) -> "Awaitable[tuple[list[AppendEntry], list[AppendResult]]]":
+        """Entries that may be appended (with their proof), and the answers of the others.
+
+        Only decoded values may be kept over a wait: record bytes are copied by the caller before.
+        """
+
+
+class ProduceApi:
+    """Produce.  `verifier` None: there is no transaction coordinator to ask yet."""
+
+    def __init__(
+        self,
+        replicas: ReplicaManager,
+        metadata: MetadataCache,
+        authorizer: Authorizer,
+        leaders: CurrentLeaders,
+        verifier: TransactionVerifier | None = None,
+    ) -> None:
+        self._replicas = replicas
+        self._metadata = metadata
+        self._authorizer = authorizer
+        self._leaders = leaders
+        self._verifier = verifier
+
+    def routes(self) -> list[Route]:
+        return [route(ProduceRequest, self.produce)]
+
+    def produce(
+        self, request: ProduceRequest, ctx: RequestContext
+    ) -> "ProduceResponse | None | Deferred[ProduceResponse | None] | Awaitable[ProduceResponse | None]":  # noqa: E501
+        """Append everything that may be appended and answer."""
+        version = ctx.header.api_version
+        authorizer = None if self._authorizer.allows_everything else self._authorizer
+        known = self._metadata.snapshot.topics
+        refused: list[AppendResult] = []
+        entries: dict[TopicPartition, AppendEntry] = {}
+        transactional = False
+        for topic in request.topic_data:
+            name = topic.name
+            partitions = known.get(name)
+            denied = authorizer is not None and not authorizer.allows(
+                ctx, Operation.WRITE, ResourceType.TOPIC, name
+            )
+            for data in topic.partition_data:
+                topic_partition = TopicPartition(name, data.index)
+                records = data.records
+                if records is None:
+                    raise InvalidRequest(f"Records of {topic_partition} are null")
+                if denied:
+                    refused.append(_refusal(topic_partition, TopicAuthorizationFailed()))
+                    continue
+                if partitions is None or data.index not in partitions:
+                    refused.append(_refusal(topic_partition, UnknownTopicOrPartition()))
+                    continue
+                try:
+                    transactional |= version >= 3 and check_batches(records, version)
+                except KafkaError as error:
+                    refused.append(_refusal(topic_partition, error))
+                    continue
+                entries[topic_partition] = AppendEntry(topic_partition, records)
+        if transactional:
+            return self._produce_transactional(request, ctx, list(entries.values()), refused)
+        return self._append(request, ctx, list(entries.values()), refused)
+
+    def _append(
+        self,
+        request: ProduceRequest,
+        ctx: RequestContext,
+        entries: list[AppendEntry],
+        refused: list[AppendResult],
+    ) -> Any:
+        if not entries:
+            return self._answer(request, ctx, refused)
+        results = self._replicas.append(
+            entries,
+            required_acks=request.acks,
+            timeout_ms=request.timeout_ms,
+            request_version=ctx.header.api_version,
+            internal_topics_allowed=ctx.header.client_id == ADMIN_CLIENT_ID,
+        )
+        if isinstance(results, Deferred):
+            return results.addCallback(
+                lambda waited: self._answer(request, ctx, refused + waited)
+            )
+        return self._answer(request, ctx, refused + results if refused else results)
+
+    async def _produce_transactional(
+        self,
+        request: ProduceRequest,
+        ctx: RequestContext,
+        entries: list[AppendEntry],
+        refused: list[AppendResult],
+    ) -> ProduceResponse | None:
+        """The same for a request with transactional batches: the coordinator is asked first."""
+        transactional_id = request.transactional_id
+        if transactional_id is None or not self._authorizer.allows(
+            ctx, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id
+        ):
+            raise TransactionalIdAuthorizationFailed()
+        producers = {_PRODUCER.unpack_from(entry.records, 43) for entry in entries}
+        if len(producers) > 1:
+            raise InvalidProducerIdMapping("Batches of one request name more than one producer")
+        if self._verifier is None:
+            refused.extend(
+                AppendResult(entry.topic_partition, error_code=NOT_ENOUGH_REPLICAS)
+                for entry in entries
+            )
+            entries = []
+        else:
+            # the frame's bytes are only ours until the first wait
+            kept = [entry._replace(records=bytearray(entry.records)) for entry in entries]
+            (producer_id, producer_epoch) = next(iter(producers))
+            entries, failed = await self._verifier.verify(
+                transactional_id, producer_id, producer_epoch, kept, ctx.header.api_version
+            )
+            refused.extend(failed)
+        answer = self._append(request, ctx, entries, refused)
+        if isinstance(answer, Deferred):
+            waited: ProduceResponse | None = await answer
+            return waited
+        result: ProduceResponse | None = answer
+        return result
+
+    def _answer(
+        self, request: ProduceRequest, ctx: RequestContext, results: list[AppendResult]
+    ) -> ProduceResponse | None:
+        if request.acks == 0:
+            for result in results:
+                if result.error_code != NONE:
+                    ctx.close_connection(
+                        f"Produce with acks=0 failed for {result.topic_partition}"
+                        f" with error {result.error_code}"
+                    )
+                    break
+            return None
+        topics: dict[str, _Topic] = {}
+        response = ProduceResponse()
+        for result in results:
+            name, index = result.topic_partition
+            topic = topics.get(name)
+            if topic is None:
+                topic = topics[name] = _Topic(name=name)
+                response.responses.append(topic)
+            partition = _Partition(
+                index=index,
+                error_code=result.error_code,
+                base_offset=result.base_offset,
+                log_append_time_ms=result.log_append_time_ms,
+                log_start_offset=result.log_start_offset,
+                error_message=result.error_message,
+            )
+            topic.partition_responses.append(partition)
+            if result.error_code != NONE:
+                self._explain(partition, result, response, ctx)
+        return response
+
+    def _explain(
+        self,
+        partition: _Partition,
+        result: AppendResult,
+        response: ProduceResponse,
+        ctx: RequestContext,
+    ) -> None:
+        partition.record_errors = [
+            _Partition.BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=text)
+            for index, text in result.record_errors
+        ]
+        if result.error_code == NotLeaderOrFollower.code and ctx.header.api_version >= 10:
+            leader, epoch, node = self._leaders.find(result.topic_partition, ctx.listener)
+            partition.current_leader.leader_id = leader
+            partition.current_leader.leader_epoch = epoch
+            if node is not None and all(n.node_id != node.id for n in response.node_endpoints):
+                response.node_endpoints.append(
+                    ProduceResponse.NodeEndpoint(
+                        node_id=node.id, host=node.host, port=node.port, rack=node.rack
+                    )
+                )
+
+
+NOT_ENOUGH_REPLICAS: Final = 19
+"""What a producer is told while no coordinator can vouch for its transaction: it tries again."""
+
+
+def _refusal(topic_partition: TopicPartition, error: KafkaError) -> AppendResult:
+    return AppendResult(
+        topic_partition, error_code=error.code, error_message=error.message or str(error)
+    )
+
+
+def check_batches(records: Buffer, version: int) -> bool:
+    """Refuse what Produce from v3 on may not carry; whether the batch is transactional.
+
+    Exactly one batch of magic 2, without zstd before v7; an incomplete tail is not counted.  Looks at
+    lengths and flags only: the log checks the content.  Raises InvalidRecord, CorruptMessage,
+    UnsupportedCompressionType.
+    """
+    size = len(records)
+    end = _batch_end(records, 0, size)
+    if end < 0:
+        raise InvalidRecord(f"Produce v{version} expects one whole record batch per partition")
+    if records[16] != 2:
+        raise InvalidRecord(f"Produce v{version} expects batches of magic 2, not {records[16]}")
+    attributes = records[22] if end >= _V2_HEADER else 0
+    if version < 7 and attributes & _CODEC_MASK == _ZSTD:
+        raise UnsupportedCompressionType("zstd needs Produce v7 or newer")
+    if end < size and _batch_end(records, end, size) >= 0:
+        raise InvalidRecord(f"Produce v{version} expects exactly one record batch per partition")
+    return attributes & _TRANSACTIONAL != 0
+
+
+def _batch_end(records: Buffer, start: int, size: int) -> int:
+    """Where the batch that begins at `start` ends, -1 when it is not whole."""
+    if size - start < _LOG_OVERHEAD:
+        return -1
+    (length,) = _LENGTH.unpack_from(records, start + 8)
+    if length < _SMALLEST_LENGTH:
+        raise CorruptMessage(f"Batch length {length} is below the smallest possible one")
+    if size - start < _UP_TO_MAGIC:
+        return -1
+    if records[start + 16] > 2:
+        raise CorruptMessage(f"Batch magic {records[start + 16]} is unknown, expected 0 to 2")
+    end = start + _LOG_OVERHEAD + int(length)
+    return end if end <= size else -1
