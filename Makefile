@@ -1,0 +1,45 @@
+# The two commands: `make up` runs a three-broker cluster, `make test` runs all tests.
+# Both make their own virtual environment in .venv and install what they need.
+
+SHELL := /bin/bash
+VENV := .venv
+BIN := $(VENV)/bin
+BROKERS ?= 3
+PORT ?= 9092
+ARGS ?=
+
+.PHONY: up test lint bench docs clean help
+
+help:
+	@echo "make up      run a cluster of $(BROKERS) brokers on port $(PORT) and up, until Ctrl-C"
+	@echo "make test    run all tests (ARGS='-k name' to choose)"
+	@echo "make lint    ruff and mypy"
+	@echo "make bench   measure a cluster of its own; docs/benchmarks.md says how to read it"
+
+$(VENV)/run: setup.cfg pyproject.toml deploy/setup
+	deploy/setup venv $(VENV)
+	touch $@
+
+$(VENV)/test: $(VENV)/run
+	deploy/setup test $(VENV)
+	touch $@
+
+up: $(VENV)/run
+	exec $(BIN)/kafkalike up --brokers $(BROKERS) --port $(PORT) --dir .data/up $(ARGS)
+
+test: $(VENV)/test
+	deploy/setup zookeeper
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	PYTHONHASHSEED=0 $(BIN)/python -m pytest -rs $(ARGS)
+
+lint: $(VENV)/test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(VENV)/run
+	$(BIN)/kafkalike bench --self $(ARGS)
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .data .mypy_cache .ruff_cache
