@@ -345,7 +345,7 @@ def encode_log_dir_event(broker_id: int) -> bytes:
 
 def decode_log_dir_event(data: bytes | None, path: str) -> int:
     """The broker whose log directory failed."""
-    return Fields.parse(data, path).int("broker")
+    return Fields.parse(data, path).int32("broker")
 
 
 @dataclass(slots=True, frozen=True)
