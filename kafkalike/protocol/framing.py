@@ -70,7 +70,7 @@ class FrameSplitter:
 
 
 def frame(header: bytes, parts: Sequence[Buffer | FileRange]) -> list[Buffer | FileRange]:
-    """Prefix, header and body as what a transport sends; the first piece of the body joins the header."""
+    """Prefix, header and body as a transport sends them, the first piece of the body joined on."""
     size = len(header) + sum(map(len, parts))
     start = PREFIX.pack(size) + header
     if parts and isinstance(parts[0], bytes):
