@@ -192,10 +192,17 @@ class Threads(Protocol):
 class Transport(Protocol):
     """The sending side of one connection."""
 
-    peer_host: str
-    peer_port: int
-    local_host: str
-    local_port: int
+    @property
+    def peer_host(self) -> str: ...
+
+    @property
+    def peer_port(self) -> int: ...
+
+    @property
+    def local_host(self) -> str: ...
+
+    @property
+    def local_port(self) -> int: ...
 
     def write(self, parts: "Sequence[Buffer | FileRange]") -> None:
         """Send all parts in order, at once as far as the peer takes them.
