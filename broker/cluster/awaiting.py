@@ -18,7 +18,7 @@ Done = Callable[[MetadataSnapshot], bool]
 class _Waiting:
     """One request: its Deferred fires True when done, False at the timeout."""
 
-    __slots__ = ("topics", "done", "result", "timer")
+    __slots__ = ("done", "result", "timer", "topics")
 
     def __init__(self, topics: tuple[str, ...], done: Done) -> None:
         self.topics = topics

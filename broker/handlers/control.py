@@ -68,7 +68,7 @@ class ControlApi:
     async def leader_and_isr(
         self, request: LeaderAndIsrRequest, ctx: RequestContext
     ) -> LeaderAndIsrResponse:
-        self._check(ctx, request.is_k_raft_controller)
+        self._check(ctx, request.is_kraft_controller)
         async with self._lock:
             unknown = self._topics_without_log(request)
             if unknown:
@@ -78,14 +78,14 @@ class ControlApi:
     async def stop_replica(
         self, request: StopReplicaRequest, ctx: RequestContext
     ) -> StopReplicaResponse:
-        self._check(ctx, request.is_k_raft_controller)
+        self._check(ctx, request.is_kraft_controller)
         async with self._lock:
             return self._replicas.stop_replicas(request, ctx.api_version)
 
     async def update_metadata(
         self, request: UpdateMetadataRequest, ctx: RequestContext
     ) -> UpdateMetadataResponse:
-        self._check(ctx, request.is_k_raft_controller)
+        self._check(ctx, request.is_kraft_controller)
         async with self._lock:
             code = self._replicas.check_controller_epoch(
                 request.controller_epoch, request.broker_epoch

@@ -16,8 +16,8 @@ class CurrentLeaders:
     def find(self, topic_partition: TopicPartition, listener: str) -> tuple[int, int, Node | None]:
         """(leader id, leader epoch, address); -1, -1, None where unknown."""
         hosted = self._replicas.partition(topic_partition)
-        if hosted is not None and hosted.leader_id is not None:
-            leader, epoch = hosted.leader_id, hosted.leader_epoch
+        if hosted is not None and hosted.leader != NO_LEADER:
+            leader, epoch = hosted.leader, hosted.leader_epoch
         else:
             known = self._metadata.partition(topic_partition)
             if known is None:

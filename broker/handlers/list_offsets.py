@@ -47,9 +47,7 @@ class ListOffsetsApi:
             route(OffsetForLeaderEpochRequest, self.offset_for_leader_epoch),
         ]
 
-    def list_offsets(
-        self, request: ListOffsetsRequest, ctx: RequestContext
-    ) -> ListOffsetsResponse:
+    def list_offsets(self, request: ListOffsetsRequest, ctx: RequestContext) -> ListOffsetsResponse:
         version = ctx.api_version
         twice = _listed_twice(request) if version >= 1 else frozenset()
         response = ListOffsetsResponse()

@@ -93,7 +93,7 @@ class ProduceApi:
 
     def produce(
         self, request: ProduceRequest, ctx: RequestContext
-    ) -> "ProduceResponse | None | Deferred[ProduceResponse | None] | Awaitable[ProduceResponse | None]":  # noqa: E501
+    ) -> "ProduceResponse | Awaitable[ProduceResponse | None] | None":
         """Append everything that may be appended and answer."""
         version = ctx.header.api_version
         authorizer = None if self._authorizer.allows_everything else self._authorizer
@@ -109,7 +109,7 @@ class ProduceApi:
             )
             for data in topic.partition_data:
                 topic_partition = TopicPartition(name, data.index)
-                records = data.records
+                records: Any = data.records
                 if records is None:
                     raise InvalidRequest(f"Records of {topic_partition} are null")
                 if denied:
@@ -134,7 +134,7 @@ class ProduceApi:
         ctx: RequestContext,
         entries: list[AppendEntry],
         refused: list[AppendResult],
-    ) -> Any:
+    ) -> "ProduceResponse | Deferred[ProduceResponse | None] | None":
         if not entries:
             return self._answer(request, ctx, refused)
         results = self._replicas.append(
@@ -145,9 +145,7 @@ class ProduceApi:
             internal_topics_allowed=ctx.header.client_id == ADMIN_CLIENT_ID,
         )
         if isinstance(results, Deferred):
-            return results.addCallback(
-                lambda waited: self._answer(request, ctx, refused + waited)
-            )
+            return results.addCallback(lambda waited: self._answer(request, ctx, refused + waited))
         return self._answer(request, ctx, refused + results if refused else results)
 
     async def _produce_transactional(
@@ -181,11 +179,7 @@ class ProduceApi:
             )
             refused.extend(failed)
         answer = self._append(request, ctx, entries, refused)
-        if isinstance(answer, Deferred):
-            waited: ProduceResponse | None = await answer
-            return waited
-        result: ProduceResponse | None = answer
-        return result
+        return await answer if isinstance(answer, Deferred) else answer
 
     def _answer(
         self, request: ProduceRequest, ctx: RequestContext, results: list[AppendResult]

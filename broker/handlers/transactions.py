@@ -62,9 +62,7 @@ class ProducerIdApi:
         try:
             producer_id = self._init(request, ctx)
         except KafkaError as error:
-            return InitProducerIdResponse(
-                error_code=error.code, producer_id=-1, producer_epoch=-1
-            )
+            return InitProducerIdResponse(error_code=error.code, producer_id=-1, producer_epoch=-1)
         return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
 
     def _init(self, request: InitProducerIdRequest, ctx: RequestContext) -> int:

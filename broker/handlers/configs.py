@@ -1,0 +1,276 @@
+"""DescribeConfigs v0-4, AlterConfigs v0-2, IncrementalAlterConfigs v0-1.
+
+Promises: each resource succeeds or fails alone; a change is effective on every broker as soon as its
+notification has been read there.  KIPs: 133, 226 (dynamic brokers), 339, 412 (loggers), 569.
+Differs from Kafka: one resource twice in AlterConfigs is answered with INVALID_REQUEST for both
+instead of never; there are no texts of documentation; loggers are those of this program.
+Reference: broker-errors 8, configs 2, observed.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from kafkalike.config import (
+    ConfigEntry,
+    ConfigSource,
+    describe_broker,
+    describe_topic,
+)
+from kafkalike.errors import (
+    NONE,
+    ClusterAuthorizationFailed,
+    InvalidRequest,
+    InvalidTopicException,
+    KafkaError,
+    TopicAuthorizationFailed,
+    UnknownServerError,
+    UnknownTopicOrPartition,
+)
+from kafkalike.messages.configs import (
+    AlterConfigsRequest,
+    AlterConfigsResponse,
+    DescribeConfigsRequest,
+    DescribeConfigsResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+
+from ..auth.authorizer import Authorizer, Operation, ResourceType, allows_cluster
+from ..cluster.config_admin import AlterOperation, ConfigAdmin, ConfigChange
+from ..cluster.dynamic_config import DynamicConfig
+from ..cluster.loggers import Loggers
+from ..cluster.metadata_cache import MetadataCache
+from ..cluster.topic_names import topic_name_problem
+from .request import RequestContext, Route, route
+
+TOPIC: Final = 2
+BROKER: Final = 4
+BROKER_LOGGER: Final = 8
+"""Resource types by their wire codes."""
+
+_Described = DescribeConfigsResponse.DescribeConfigsResult
+_Entry = _Described.DescribeConfigsResourceResult
+
+
+class ConfigsApi:
+    """Shows and changes the configuration of topics, brokers and loggers."""
+
+    def __init__(
+        self,
+        admin: ConfigAdmin,
+        config: DynamicConfig,
+        metadata: MetadataCache,
+        authorizer: Authorizer,
+        loggers: Loggers,
+    ) -> None:
+        self._admin = admin
+        self._config = config
+        self._metadata = metadata
+        self._authorizer = authorizer
+        self._loggers = loggers
+
+    def routes(self) -> list[Route]:
+        return [
+            route(DescribeConfigsRequest, self.describe_configs),
+            route(AlterConfigsRequest, self.alter_configs),
+            route(IncrementalAlterConfigsRequest, self.incremental_alter_configs),
+        ]
+
+    # -- describe ------------------------------------------------------------------------------
+
+    async def describe_configs(
+        self, request: DescribeConfigsRequest, ctx: RequestContext
+    ) -> DescribeConfigsResponse:
+        response = DescribeConfigsResponse()
+        for resource in request.resources:
+            result = _Described(
+                resource_type=resource.resource_type, resource_name=resource.resource_name
+            )
+            response.results.append(result)
+            try:
+                self._authorize(ctx, Operation.DESCRIBE_CONFIGS, resource)
+                entries = await self._describe(resource.resource_type, resource.resource_name)
+            except KafkaError as error:
+                result.error_code = error.code
+                result.error_message = str(error)
+                continue
+            wanted = resource.configuration_keys
+            result.configs = [
+                _entry(entry, with_synonyms=request.include_synonyms)
+                for entry in entries
+                if wanted is None or entry.name in wanted
+            ]
+        return response
+
+    async def _describe(self, resource_type: int, name: str) -> Iterable[ConfigEntry]:
+        if resource_type == TOPIC:
+            problem = topic_name_problem(name)
+            if problem is not None:
+                raise InvalidTopicException(problem)
+            if not self._metadata.has_topic(name):
+                raise UnknownTopicOrPartition()
+            return describe_topic(await self._admin.topic_overrides(name), self._config.layers)
+        if resource_type == BROKER:
+            self._admin.check_broker_name(name, may_be_empty=True)
+            if name:
+                return describe_broker(self._config.layers)
+            return self._dynamic_defaults()
+        if resource_type == BROKER_LOGGER:
+            self._admin.check_broker_name(name, may_be_empty=False)
+            return self._loggers.describe()
+        raise InvalidRequest(f"Unsupported resource type: {resource_type}")
+
+    def _dynamic_defaults(self) -> list[ConfigEntry]:
+        """What brokers share: the dynamic defaults and nothing else."""
+        layers = self._config.layers
+        return [entry for entry in describe_broker(layers) if entry.name in layers.dynamic_default]
+
+    # -- alter ---------------------------------------------------------------------------------
+
+    async def alter_configs(
+        self, request: AlterConfigsRequest, ctx: RequestContext
+    ) -> AlterConfigsResponse:
+        response = AlterConfigsResponse()
+        twice = _repeated(request.resources)
+        for resource in request.resources:
+            code, message = NONE, None
+            try:
+                if (resource.resource_type, resource.resource_name) in twice:
+                    raise InvalidRequest("Each resource must appear at most once.")
+                await self._replace(resource, ctx, request.validate_only)
+            except KafkaError as error:
+                code, message = error.code, str(error)
+            response.responses.append(
+                AlterConfigsResponse.AlterConfigsResourceResponse(
+                    error_code=code,
+                    error_message=message,
+                    resource_type=resource.resource_type,
+                    resource_name=resource.resource_name,
+                )
+            )
+        return response
+
+    async def _replace(
+        self,
+        resource: AlterConfigsRequest.AlterConfigsResource,
+        ctx: RequestContext,
+        validate_only: bool,
+    ) -> None:
+        _check_keys(resource.configs)
+        values = {config.name: _present(config.name, config.value) for config in resource.configs}
+        name = resource.resource_name
+        if resource.resource_type == TOPIC:
+            self._authorize(ctx, Operation.ALTER_CONFIGS, resource)
+            await self._admin.alter_topic(name, values, validate_only=validate_only)
+        elif resource.resource_type == BROKER:
+            self._admin.check_broker_name(name, may_be_empty=True)
+            self._authorize(ctx, Operation.ALTER_CONFIGS, resource)
+            await self._admin.alter_broker(name, values, validate_only=validate_only)
+        else:
+            raise InvalidRequest(f"Unknown resource type {resource.resource_type}")
+
+    async def incremental_alter_configs(
+        self, request: IncrementalAlterConfigsRequest, ctx: RequestContext
+    ) -> IncrementalAlterConfigsResponse:
+        response = IncrementalAlterConfigsResponse()
+        twice = _repeated(request.resources)
+        for resource in request.resources:
+            code, message = NONE, None
+            try:
+                if (resource.resource_type, resource.resource_name) in twice:
+                    raise InvalidRequest("Each resource must appear at most once.")
+                await self._change(resource, ctx, request.validate_only)
+            except KafkaError as error:
+                code, message = error.code, str(error)
+            response.responses.append(
+                IncrementalAlterConfigsResponse.AlterConfigsResourceResponse(
+                    error_code=code,
+                    error_message=message,
+                    resource_type=resource.resource_type,
+                    resource_name=resource.resource_name,
+                )
+            )
+        return response
+
+    async def _change(
+        self,
+        resource: IncrementalAlterConfigsRequest.AlterConfigsResource,
+        ctx: RequestContext,
+        validate_only: bool,
+    ) -> None:
+        _check_keys(resource.configs)
+        changes = [_change(config) for config in resource.configs]
+        name = resource.resource_name
+        if resource.resource_type == TOPIC:
+            self._authorize(ctx, Operation.ALTER_CONFIGS, resource)
+            await self._admin.alter_topic(name, None, changes, validate_only=validate_only)
+        elif resource.resource_type == BROKER:
+            self._admin.check_broker_name(name, may_be_empty=True)
+            self._authorize(ctx, Operation.ALTER_CONFIGS, resource)
+            await self._admin.alter_broker(name, None, changes, validate_only=validate_only)
+        elif resource.resource_type == BROKER_LOGGER:
+            self._admin.check_broker_name(name, may_be_empty=False)
+            self._authorize(ctx, Operation.ALTER_CONFIGS, resource)
+            self._loggers.alter(changes, validate_only=validate_only)
+        else:
+            raise InvalidRequest(f"Unknown resource type {resource.resource_type}")
+
+    def _authorize(self, ctx: RequestContext, operation: Operation, resource: Any) -> None:
+        if resource.resource_type == TOPIC:
+            if not self._authorizer.allows(
+                ctx, operation, ResourceType.TOPIC, resource.resource_name
+            ):
+                raise TopicAuthorizationFailed()
+        elif not allows_cluster(self._authorizer, ctx, operation):
+            raise ClusterAuthorizationFailed()
+
+
+def _entry(entry: ConfigEntry, *, with_synonyms: bool) -> _Entry:
+    return _Entry(
+        name=entry.name,
+        value=entry.value,
+        read_only=entry.read_only,
+        is_default=entry.source is ConfigSource.DEFAULT,
+        config_source=int(entry.source),
+        is_sensitive=entry.sensitive,
+        synonyms=[
+            _Entry.DescribeConfigsSynonym(
+                name=synonym.name, value=synonym.value, source=int(synonym.source)
+            )
+            for synonym in (entry.synonyms if with_synonyms else ())
+        ],
+        config_type=0 if entry.type is None else entry.type.value,
+        documentation=None,
+    )
+
+
+def _change(
+    config: IncrementalAlterConfigsRequest.AlterConfigsResource.AlterableConfig,
+) -> ConfigChange:
+    try:
+        operation = AlterOperation(config.config_operation)
+    except ValueError:
+        raise UnknownServerError(
+            f"Config operation {config.config_operation} is unknown, expected 0 to 3"
+        ) from None
+    value = config.value
+    if operation is not AlterOperation.DELETE:
+        value = _present(config.name, value)
+    return ConfigChange(config.name, operation, value)
+
+
+def _present(name: str, value: str | None) -> str:
+    if value is None:
+        raise InvalidRequest(f"Null value not supported for : {name}")
+    return value
+
+
+def _check_keys(configs: Sequence[Any]) -> None:
+    if len({config.name for config in configs}) != len(configs):
+        raise InvalidRequest("Error due to duplicate config keys")
+
+
+def _repeated(resources: Iterable[Any]) -> set[tuple[int, str]]:
+    counts = Counter((r.resource_type, r.resource_name) for r in resources)
+    return {resource for resource, count in counts.items() if count > 1}
