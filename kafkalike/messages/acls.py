@@ -1,10 +1,15 @@
-"""acls."""
+"""Access control lists (KIP-140, KIP-290) and delegation tokens (KIP-48)."""
 
 from kafkalike.protocol.primitives import int8, int16, int32, int64
 from kafkalike.protocol.struct import Request, Response, Struct, field
 
 
 class DescribeAclsRequest(Request, key=29, versions=(0, 3), flexible=2):
+    """Ask for the rules that match a filter; null matches all.
+
+    v1: pattern type (KIP-290).  v3: user resources (KIP-373).
+    """
+
     resource_type_filter: int8 = 0
     resource_name_filter: str | None = ""
     pattern_type_filter: int8 = field(since=1, default=3)
@@ -15,6 +20,8 @@ class DescribeAclsRequest(Request, key=29, versions=(0, 3), flexible=2):
 
 
 class DescribeAclsResponse(Response, key=29, versions=(0, 3), flexible=2):
+    """Rules, grouped by resource."""
+
     class DescribeAclsResource(Struct):
         class AclDescription(Struct):
             principal: str = ""
@@ -34,6 +41,11 @@ class DescribeAclsResponse(Response, key=29, versions=(0, 3), flexible=2):
 
 
 class CreateAclsRequest(Request, key=30, versions=(0, 3), flexible=2):
+    """Add rules.
+
+    v1: pattern type.  v3: user resources.
+    """
+
     class AclCreation(Struct):
         resource_type: int8 = 0
         resource_name: str = ""
@@ -47,6 +59,8 @@ class CreateAclsRequest(Request, key=30, versions=(0, 3), flexible=2):
 
 
 class CreateAclsResponse(Response, key=30, versions=(0, 3), flexible=2):
+    """One result for each rule, in the order of the request."""
+
     class AclCreationResult(Struct):
         error_code: int16 = 0
         error_message: str | None = ""
@@ -56,6 +70,11 @@ class CreateAclsResponse(Response, key=30, versions=(0, 3), flexible=2):
 
 
 class DeleteAclsRequest(Request, key=31, versions=(0, 3), flexible=2):
+    """Remove all rules that match any of the filters.
+
+    v1: pattern type.  v3: user resources.
+    """
+
     class DeleteAclsFilter(Struct):
         resource_type_filter: int8 = 0
         resource_name_filter: str | None = ""
@@ -69,6 +88,8 @@ class DeleteAclsRequest(Request, key=31, versions=(0, 3), flexible=2):
 
 
 class DeleteAclsResponse(Response, key=31, versions=(0, 3), flexible=2):
+    """For each filter what it removed."""
+
     class DeleteAclsFilterResult(Struct):
         class DeleteAclsMatchingAcl(Struct):
             error_code: int16 = 0
@@ -90,6 +111,11 @@ class DeleteAclsResponse(Response, key=31, versions=(0, 3), flexible=2):
 
 
 class CreateDelegationTokenRequest(Request, key=38, versions=(0, 3), flexible=2):
+    """Get a token that can stand for a user (KIP-48).
+
+    v3: for another owner (KIP-373).
+    """
+
     class CreatableRenewers(Struct):
         principal_type: str = ""
         principal_name: str = ""
@@ -101,6 +127,11 @@ class CreateDelegationTokenRequest(Request, key=38, versions=(0, 3), flexible=2)
 
 
 class CreateDelegationTokenResponse(Response, key=38, versions=(0, 3), flexible=2):
+    """The token.
+
+    v3: who asked for it.
+    """
+
     error_code: int16 = 0
     principal_type: str = ""
     principal_name: str = ""
@@ -115,28 +146,38 @@ class CreateDelegationTokenResponse(Response, key=38, versions=(0, 3), flexible=
 
 
 class RenewDelegationTokenRequest(Request, key=39, versions=(0, 2), flexible=2):
+    """Make a token last longer."""
+
     hmac: bytes = b""
     renew_period_ms: int64 = 0
 
 
 class RenewDelegationTokenResponse(Response, key=39, versions=(0, 2), flexible=2):
+    """The new expiry time."""
+
     error_code: int16 = 0
     expiry_timestamp_ms: int64 = 0
     throttle_time_ms: int32 = 0
 
 
 class ExpireDelegationTokenRequest(Request, key=40, versions=(0, 2), flexible=2):
+    """Shorten the life of a token; a negative period ends it now."""
+
     hmac: bytes = b""
     expiry_time_period_ms: int64 = 0
 
 
 class ExpireDelegationTokenResponse(Response, key=40, versions=(0, 2), flexible=2):
+    """The new expiry time."""
+
     error_code: int16 = 0
     expiry_timestamp_ms: int64 = 0
     throttle_time_ms: int32 = 0
 
 
 class DescribeDelegationTokenRequest(Request, key=41, versions=(0, 3), flexible=2):
+    """Ask for tokens of given owners; null asks for all that may be seen."""
+
     class DescribeDelegationTokenOwner(Struct):
         principal_type: str = ""
         principal_name: str = ""
@@ -145,6 +186,11 @@ class DescribeDelegationTokenRequest(Request, key=41, versions=(0, 3), flexible=
 
 
 class DescribeDelegationTokenResponse(Response, key=41, versions=(0, 3), flexible=2):
+    """Tokens with their times and renewers.
+
+    v3: who asked for them.
+    """
+
     class DescribedDelegationToken(Struct):
         class DescribedDelegationTokenRenewer(Struct):
             principal_type: str = ""

@@ -1,20 +1,31 @@
-"""cluster."""
+"""Looking after a cluster: elections, reassignments, log directories, feature levels."""
 
 from kafkalike.protocol.primitives import int8, int16, int32, int64
 from kafkalike.protocol.struct import Request, Response, Struct, field
 
 
 class ElectLeadersRequest(Request, key=43, versions=(0, 2), flexible=2):
+    """Start leader elections (KIP-183); null partitions mean all.
+
+    v1: election type: 0 preferred, 1 unclean (KIP-460).
+    """
+
     class TopicPartitions(Struct):
         topic: str = ""
         partitions: list[int32] = []
 
+    # 0: preferred leaders; 1: unclean.
     election_type: int8 = field(since=1, default=0)
     topic_partitions: list[TopicPartitions] | None = []
     timeout_ms: int32 = 60000
 
 
 class ElectLeadersResponse(Response, key=43, versions=(0, 2), flexible=2):
+    """One result for each partition.
+
+    v1: an error for the whole.
+    """
+
     class ReplicaElectionResult(Struct):
         class PartitionResult(Struct):
             partition_id: int32 = 0
@@ -30,6 +41,8 @@ class ElectLeadersResponse(Response, key=43, versions=(0, 2), flexible=2):
 
 
 class AlterPartitionReassignmentsRequest(Request, key=45, versions=(0, 0), flexible=0):
+    """Start or, with null replicas, cancel moves of replicas (KIP-455)."""
+
     class ReassignableTopic(Struct):
         class ReassignablePartition(Struct):
             partition_index: int32 = 0
@@ -43,6 +56,8 @@ class AlterPartitionReassignmentsRequest(Request, key=45, versions=(0, 0), flexi
 
 
 class AlterPartitionReassignmentsResponse(Response, key=45, versions=(0, 0), flexible=0):
+    """One result for each partition, and one for the whole."""
+
     class ReassignableTopicResponse(Struct):
         class ReassignablePartitionResponse(Struct):
             partition_index: int32 = 0
@@ -59,6 +74,8 @@ class AlterPartitionReassignmentsResponse(Response, key=45, versions=(0, 0), fle
 
 
 class ListPartitionReassignmentsRequest(Request, key=46, versions=(0, 0), flexible=0):
+    """Ask for running moves; null topics ask for all."""
+
     class ListPartitionReassignmentsTopics(Struct):
         name: str = ""
         partition_indexes: list[int32] = []
@@ -68,6 +85,8 @@ class ListPartitionReassignmentsRequest(Request, key=46, versions=(0, 0), flexib
 
 
 class ListPartitionReassignmentsResponse(Response, key=46, versions=(0, 0), flexible=0):
+    """Partitions whose replicas are moving."""
+
     class OngoingTopicReassignment(Struct):
         class OngoingPartitionReassignment(Struct):
             partition_index: int32 = 0
@@ -85,6 +104,8 @@ class ListPartitionReassignmentsResponse(Response, key=46, versions=(0, 0), flex
 
 
 class AlterReplicaLogDirsRequest(Request, key=34, versions=(0, 2), flexible=2):
+    """Move replicas of this broker to other log directories (KIP-113)."""
+
     class AlterReplicaLogDir(Struct):
         class AlterReplicaLogDirTopic(Struct):
             name: str = ""
@@ -97,6 +118,8 @@ class AlterReplicaLogDirsRequest(Request, key=34, versions=(0, 2), flexible=2):
 
 
 class AlterReplicaLogDirsResponse(Response, key=34, versions=(0, 2), flexible=2):
+    """One result for each partition."""
+
     class AlterReplicaLogDirTopicResult(Struct):
         class AlterReplicaLogDirPartitionResult(Struct):
             partition_index: int32 = 0
@@ -110,6 +133,8 @@ class AlterReplicaLogDirsResponse(Response, key=34, versions=(0, 2), flexible=2)
 
 
 class DescribeLogDirsRequest(Request, key=35, versions=(0, 4), flexible=2):
+    """Ask what lies in the log directories of this broker; null topics ask for all."""
+
     class DescribableLogDirTopic(Struct):
         topic: str = ""
         partitions: list[int32] = []
@@ -118,6 +143,11 @@ class DescribeLogDirsRequest(Request, key=35, versions=(0, 4), flexible=2):
 
 
 class DescribeLogDirsResponse(Response, key=35, versions=(0, 4), flexible=2):
+    """Log directories with size and lag of each replica.
+
+    v3: an error for the whole.  v4: size of the volume and what is usable (KIP-827).
+    """
+
     class DescribeLogDirsResult(Struct):
         class DescribeLogDirsTopic(Struct):
             class DescribeLogDirsPartition(Struct):
@@ -132,6 +162,7 @@ class DescribeLogDirsResponse(Response, key=35, versions=(0, 4), flexible=2):
         error_code: int16 = 0
         log_dir: str = ""
         topics: list[DescribeLogDirsTopic] = []
+        # -1 when unknown.
         total_bytes: int64 = field(since=4, default=-1, ignorable=True)
         usable_bytes: int64 = field(since=4, default=-1, ignorable=True)
 
@@ -141,10 +172,17 @@ class DescribeLogDirsResponse(Response, key=35, versions=(0, 4), flexible=2):
 
 
 class UpdateFeaturesRequest(Request, key=57, versions=(0, 1), flexible=0):
+    """Change finalized feature levels (KIP-584).  Only the controller can.
+
+    v1: upgrade type and validate-only replace `allow_downgrade` (KIP-778).
+    """
+
     class FeatureUpdateKey(Struct):
         feature: str = ""
+        # Below 1 deletes the feature.
         max_version_level: int16 = 0
         allow_downgrade: bool = field(until=0, default=False)
+        # 1: upgrade; 2: safe downgrade; 3: unsafe downgrade.
         upgrade_type: int8 = field(since=1, default=1)
 
     timeout_ms: int32 = 60000
@@ -153,6 +191,8 @@ class UpdateFeaturesRequest(Request, key=57, versions=(0, 1), flexible=0):
 
 
 class UpdateFeaturesResponse(Response, key=57, versions=(0, 1), flexible=0):
+    """An error for the whole, and one result for each feature."""
+
     class UpdatableFeatureResult(Struct):
         feature: str = ""
         error_code: int16 = 0

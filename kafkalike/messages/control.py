@@ -1,4 +1,6 @@
-"""control."""
+"""What controller and brokers say to each other.
+
+Only callers with ClusterAction on the cluster may use these."""
 
 from kafkalike.protocol.primitives import int8, int16, int32, int64, uuid
 from kafkalike.protocol.struct import Request, Response, Struct, field
@@ -6,7 +8,16 @@ from kafkalike.types import ZERO_UUID
 
 
 class LeaderAndIsrRequest(Request, key=4, versions=(0, 7), flexible=4):
+    """From the controller: lead or follow these partitions.
+
+    v1: new replicas are marked.  v2: broker epoch, grouped by topic (KIP-380).  v3: adding and removing
+    replicas (KIP-455).  v5: topic ids, and whether this is everything (KIP-516).  v6: leader recovery
+    state (KIP-704).  v7: whether a KRaft controller sends (KIP-866).
+    """
+
     class LeaderAndIsrPartitionState(Struct):
+        """State of one partition, as the controller decided it."""
+
         topic_name: str = field(until=1, default="", ignorable=True)
         partition_index: int32 = 0
         controller_epoch: int32 = 0
@@ -18,6 +29,7 @@ class LeaderAndIsrRequest(Request, key=4, versions=(0, 7), flexible=4):
         adding_replicas: list[int32] = field(since=3, default=[], ignorable=True)
         removing_replicas: list[int32] = field(since=3, default=[], ignorable=True)
         is_new: bool = field(since=1, default=False, ignorable=True)
+        # 1: recovering from an unclean election.
         leader_recovery_state: int8 = field(since=6, default=0)
 
     class LeaderAndIsrTopicState(Struct):
@@ -34,6 +46,7 @@ class LeaderAndIsrRequest(Request, key=4, versions=(0, 7), flexible=4):
     is_kraft_controller: bool = field(since=7, default=False)
     controller_epoch: int32 = 0
     broker_epoch: int64 = field(since=2, default=-1, ignorable=True)
+    # 0: unknown; 1: some partitions; 2: all (migration to KRaft only).
     type: int8 = field(since=5, default=0)
     ungrouped_partition_states: list[LeaderAndIsrPartitionState] = field(until=1, default=[])
     topic_states: list[LeaderAndIsrTopicState] = field(since=2, default=[])
@@ -41,6 +54,11 @@ class LeaderAndIsrRequest(Request, key=4, versions=(0, 7), flexible=4):
 
 
 class LeaderAndIsrResponse(Response, key=4, versions=(0, 7), flexible=4):
+    """One result for each partition.
+
+    v5: grouped by topic id.
+    """
+
     class LeaderAndIsrPartitionError(Struct):
         topic_name: str = field(until=4, default="", ignorable=True)
         partition_index: int32 = 0
@@ -56,6 +74,12 @@ class LeaderAndIsrResponse(Response, key=4, versions=(0, 7), flexible=4):
 
 
 class StopReplicaRequest(Request, key=5, versions=(0, 4), flexible=2):
+    """From the controller: stop, and maybe delete, replicas.
+
+    v1: broker epoch, grouped by topic.  v3: leader epoch of each partition (KIP-570).  v4: whether a
+    KRaft controller sends.
+    """
+
     class StopReplicaPartitionV0(Struct):
         topic_name: str = ""
         partition_index: int32 = 0
@@ -67,6 +91,7 @@ class StopReplicaRequest(Request, key=5, versions=(0, 4), flexible=2):
     class StopReplicaTopicState(Struct):
         class StopReplicaPartitionState(Struct):
             partition_index: int32 = 0
+            # -2 when the topic is being deleted: overrides any epoch.
             leader_epoch: int32 = -1
             delete_partition: bool = False
 
@@ -84,6 +109,8 @@ class StopReplicaRequest(Request, key=5, versions=(0, 4), flexible=2):
 
 
 class StopReplicaResponse(Response, key=5, versions=(0, 4), flexible=2):
+    """One result for each partition."""
+
     class StopReplicaPartitionError(Struct):
         topic_name: str = ""
         partition_index: int32 = 0
@@ -94,10 +121,20 @@ class StopReplicaResponse(Response, key=5, versions=(0, 4), flexible=2):
 
 
 class UpdateMetadataRequest(Request, key=6, versions=(0, 8), flexible=6):
+    """From the controller: the state of partitions and live brokers, for every broker's cache.
+
+    v1: several endpoints.  v2: racks.  v3: listener names.  v4: offline replicas.  v5: broker epoch,
+    grouped by topic (KIP-380).  v7: topic ids (KIP-516).  v8: whether a KRaft controller sends, and
+    whether this is everything (KIP-866).
+    """
+
     class UpdateMetadataPartitionState(Struct):
+        """State of one partition."""
+
         topic_name: str = field(until=4, default="", ignorable=True)
         partition_index: int32 = 0
         controller_epoch: int32 = 0
+        # -1: none; -2: the topic is being deleted.
         leader: int32 = 0
         leader_epoch: int32 = 0
         isr: list[int32] = []
@@ -115,6 +152,7 @@ class UpdateMetadataRequest(Request, key=6, versions=(0, 8), flexible=6):
             port: int32 = 0
             host: str = ""
             listener: str = field(since=3, default="", ignorable=True)
+            # 0: PLAINTEXT; 1: SSL; 2: SASL_PLAINTEXT; 3: SASL_SSL.
             security_protocol: int16 = 0
 
         id: int32 = 0
@@ -125,6 +163,7 @@ class UpdateMetadataRequest(Request, key=6, versions=(0, 8), flexible=6):
 
     controller_id: int32 = 0
     is_kraft_controller: bool = field(since=8, default=False)
+    # 0: unknown; 1: some partitions; 2: all (migration to KRaft only).
     type: int8 = field(since=8, tag=0, default=0)
     controller_epoch: int32 = 0
     broker_epoch: int64 = field(since=5, default=-1, ignorable=True)
@@ -134,15 +173,24 @@ class UpdateMetadataRequest(Request, key=6, versions=(0, 8), flexible=6):
 
 
 class UpdateMetadataResponse(Response, key=6, versions=(0, 8), flexible=6):
+    """Accepted, or from a stale controller."""
+
     error_code: int16 = 0
 
 
 class ControlledShutdownRequest(Request, key=7, versions=(0, 3), flexible=3):
+    """A broker asks the controller to move leaders away before it stops.
+
+    v0: its header has no client id.  v2: broker epoch (KIP-380).
+    """
+
     broker_id: int32 = 0
     broker_epoch: int64 = field(since=2, default=-1, ignorable=True)
 
 
 class ControlledShutdownResponse(Response, key=7, versions=(0, 3), flexible=3):
+    """The partitions that the broker still leads."""
+
     class RemainingPartition(Struct):
         topic_name: str = ""
         partition_index: int32 = 0
@@ -152,6 +200,12 @@ class ControlledShutdownResponse(Response, key=7, versions=(0, 3), flexible=3):
 
 
 class AlterPartitionRequest(Request, key=56, versions=(0, 3), flexible=0):
+    """A leader proposes a new in-sync set to the controller (KIP-497).
+
+    v1: leader recovery state (KIP-704).  v2: topic ids (KIP-841).  v3: in-sync replicas with their
+    broker epochs (KIP-903).
+    """
+
     class TopicData(Struct):
         class PartitionData(Struct):
             class BrokerState(Struct):
@@ -175,6 +229,11 @@ class AlterPartitionRequest(Request, key=56, versions=(0, 3), flexible=0):
 
 
 class AlterPartitionResponse(Response, key=56, versions=(0, 3), flexible=0):
+    """The state that now holds.
+
+    v1: leader recovery state.  v2: topic ids.
+    """
+
     class TopicData(Struct):
         class PartitionData(Struct):
             partition_index: int32 = 0
@@ -195,11 +254,15 @@ class AlterPartitionResponse(Response, key=56, versions=(0, 3), flexible=0):
 
 
 class EnvelopeRequest(Request, key=58, versions=(0, 0), flexible=0):
+    """A client's request wrapped by a broker for a KRaft controller (KIP-590)."""
+
     request_data: bytes = b""
     request_principal: bytes | None = b""
     client_host_address: bytes = b""
 
 
 class EnvelopeResponse(Response, key=58, versions=(0, 0), flexible=0):
+    """The wrapped answer."""
+
     response_data: bytes | None = None
     error_code: int16 = 0

@@ -1,10 +1,16 @@
-"""offsets."""
+"""Committed offsets of consumer groups."""
 
 from kafkalike.protocol.primitives import int16, int32, int64
 from kafkalike.protocol.struct import Request, Response, Struct, field
 
 
 class OffsetCommitRequest(Request, key=8, versions=(0, 9), flexible=8):
+    """Commit consumed offsets.  v0 keeps them in ZooKeeper.
+
+    v1: member and generation; a commit timestamp, only here.  v2: retention time, until v4.  v6:
+    leader epoch of the last record.  v7: static membership.  v9: usable with KIP-848 groups.
+    """
+
     class OffsetCommitRequestTopic(Struct):
         class OffsetCommitRequestPartition(Struct):
             partition_index: int32 = 0
@@ -20,11 +26,17 @@ class OffsetCommitRequest(Request, key=8, versions=(0, 9), flexible=8):
     generation_id_or_member_epoch: int32 = field(since=1, default=-1, ignorable=True)
     member_id: str = field(since=1, default="", ignorable=True)
     group_instance_id: str | None = field(since=7, default=None)
+    # -1: what the broker is set to.
     retention_time_ms: int64 = field(since=2, until=4, default=-1, ignorable=True)
     topics: list[OffsetCommitRequestTopic] = []
 
 
 class OffsetCommitResponse(Response, key=8, versions=(0, 9), flexible=8):
+    """One result for each partition.
+
+    v3: throttle time.
+    """
+
     class OffsetCommitResponseTopic(Struct):
         class OffsetCommitResponsePartition(Struct):
             partition_index: int32 = 0
@@ -38,6 +50,12 @@ class OffsetCommitResponse(Response, key=8, versions=(0, 9), flexible=8):
 
 
 class OffsetFetchRequest(Request, key=9, versions=(0, 9), flexible=6):
+    """Ask for committed offsets.  v0 reads ZooKeeper.
+
+    v2: null topics ask for all.  v7: wait out pending transactional commits (KIP-447).  v8: several
+    groups at once (KIP-709).  v9: member and its epoch (KIP-848).
+    """
+
     class OffsetFetchRequestTopic(Struct):
         name: str = ""
         partition_indexes: list[int32] = []
@@ -59,6 +77,12 @@ class OffsetFetchRequest(Request, key=9, versions=(0, 9), flexible=6):
 
 
 class OffsetFetchResponse(Response, key=9, versions=(0, 9), flexible=6):
+    """Committed offsets, -1 where there is none.
+
+    v2: an error for the whole group.  v3: throttle time.  v5: leader epoch.  v8: one entry for each
+    group.
+    """
+
     class OffsetFetchResponseTopic(Struct):
         class OffsetFetchResponsePartition(Struct):
             partition_index: int32 = 0
@@ -93,6 +117,8 @@ class OffsetFetchResponse(Response, key=9, versions=(0, 9), flexible=6):
 
 
 class OffsetDeleteRequest(Request, key=47, versions=(0, 0), flexible=None):
+    """Forget committed offsets of partitions nobody in the group reads (KIP-496)."""
+
     class OffsetDeleteRequestTopic(Struct):
         class OffsetDeleteRequestPartition(Struct):
             partition_index: int32 = 0
@@ -105,6 +131,8 @@ class OffsetDeleteRequest(Request, key=47, versions=(0, 0), flexible=None):
 
 
 class OffsetDeleteResponse(Response, key=47, versions=(0, 0), flexible=None):
+    """One result for each partition, and one for the group."""
+
     class OffsetDeleteResponseTopic(Struct):
         class OffsetDeleteResponsePartition(Struct):
             partition_index: int32 = 0

@@ -1,10 +1,17 @@
-"""produce."""
+"""Appending record batches."""
 
 from kafkalike.protocol.primitives import Records, int16, int32, int64
 from kafkalike.protocol.struct import Request, Response, Struct, field
 
 
 class ProduceRequest(Request, key=0, versions=(0, 11), flexible=9):
+    """Append record batches to partitions; with `acks` 0 there is no answer.
+
+    v2: message format 1 (timestamps).  v3: format 2 and the transactional id (KIP-98).  v7: zstd
+    (KIP-110).  v10: ready for leader hints in the answer (KIP-951).  v11: ready for
+    TRANSACTION_ABORTABLE (KIP-890).
+    """
+
     class TopicProduceData(Struct):
         class PartitionProduceData(Struct):
             index: int32 = 0
@@ -14,12 +21,19 @@ class ProduceRequest(Request, key=0, versions=(0, 11), flexible=9):
         partition_data: list[PartitionProduceData] = []
 
     transactional_id: str | None = field(since=3, default=None)
+    # 0: no answer; 1: when the leader has it; -1: when all in-sync replicas have it.
     acks: int16 = 0
     timeout_ms: int32 = 0
     topic_data: list[TopicProduceData] = []
 
 
 class ProduceResponse(Response, key=0, versions=(0, 11), flexible=9):
+    """Where each batch went, or why not.
+
+    v1: throttle time.  v2: append time.  v5: log start offset.  v8: which records were bad
+    (KIP-467).  v10: current leader and its address, as tagged fields (KIP-951).
+    """
+
     class TopicProduceResponse(Struct):
         class PartitionProduceResponse(Struct):
             class BatchIndexAndErrorMessage(Struct):
@@ -33,6 +47,7 @@ class ProduceResponse(Response, key=0, versions=(0, 11), flexible=9):
             index: int32 = 0
             error_code: int16 = 0
             base_offset: int64 = 0
+            # -1 when records keep the times of their producer.
             log_append_time_ms: int64 = field(since=2, default=-1, ignorable=True)
             log_start_offset: int64 = field(since=5, default=-1, ignorable=True)
             record_errors: list[BatchIndexAndErrorMessage] = field(

@@ -1,12 +1,15 @@
-"""quotas."""
+"""Client quotas (KIP-546)."""
 
 from kafkalike.protocol.primitives import float64, int8, int16, int32
 from kafkalike.protocol.struct import Request, Response, Struct
 
 
 class DescribeClientQuotasRequest(Request, key=48, versions=(0, 1), flexible=1):
+    """Ask for quotas of entities that match all components."""
+
     class ComponentData(Struct):
         entity_type: str = ""
+        # 0: exactly this name; 1: the default entity; 2: any name.
         match_type: int8 = 0
         match: str | None = ""
 
@@ -15,6 +18,8 @@ class DescribeClientQuotasRequest(Request, key=48, versions=(0, 1), flexible=1):
 
 
 class DescribeClientQuotasResponse(Response, key=48, versions=(0, 1), flexible=1):
+    """Entities and their quotas; null entries with an error."""
+
     class EntryData(Struct):
         class EntityData(Struct):
             entity_type: str = ""
@@ -34,6 +39,8 @@ class DescribeClientQuotasResponse(Response, key=48, versions=(0, 1), flexible=1
 
 
 class AlterClientQuotasRequest(Request, key=49, versions=(0, 1), flexible=1):
+    """Set and remove quotas of entities."""
+
     class EntryData(Struct):
         class EntityData(Struct):
             entity_type: str = ""
@@ -52,6 +59,8 @@ class AlterClientQuotasRequest(Request, key=49, versions=(0, 1), flexible=1):
 
 
 class AlterClientQuotasResponse(Response, key=49, versions=(0, 1), flexible=1):
+    """One result for each entity."""
+
     class EntryData(Struct):
         class EntityData(Struct):
             entity_type: str = ""

@@ -1,16 +1,43 @@
-"""stored."""
+"""What coordinators store, and what consumers put into their group membership.
 
-from kafkalike.protocol.primitives import int8, int16, int32, int64
+Records of `__consumer_offsets` and `__transaction_state` (reference: group-coordinator 10,
+transactions 4): key and value each are a version, two bytes, and the message in that version.  The
+consumer protocol has the same form inside JoinGroup and SyncGroup.
+"""
+
+from struct import Struct as Packing
+from typing import Final, TypeVar
+
+from kafkalike.protocol.primitives import (
+    MalformedMessage,
+    int8,
+    int16,
+    int32,
+    int64,
+)
 from kafkalike.protocol.struct import Message, Struct, field
+from kafkalike.runtime.ports import Buffer
+
+T = TypeVar("T", bound=Message)
+
+_VERSION: Final = Packing(">h")
 
 
 class OffsetCommitKey(Message, versions=(0, 1), flexible=None):
+    """Key of a committed offset; 1 is written, both mean the same."""
+
     group: str = ""
     topic: str = ""
     partition: int32 = 0
 
 
 class OffsetCommitValue(Message, versions=(0, 4), flexible=4):
+    """A committed offset.
+
+    v1: expiry time, for commits with their own retention.  v3: leader epoch; the one written.  v4:
+    flexible, read only.
+    """
+
     offset: int64 = 0
     leader_epoch: int32 = field(since=3, default=-1, ignorable=True)
     metadata: str = ""
@@ -19,10 +46,18 @@ class OffsetCommitValue(Message, versions=(0, 4), flexible=4):
 
 
 class GroupMetadataKey(Message, versions=(2, 2), flexible=None):
+    """Key of a group.  Its versions begin where those of offset keys end."""
+
     group: str = ""
 
 
 class GroupMetadataValue(Message, versions=(0, 4), flexible=4):
+    """A group between rebalances: generation, protocol, leader, members.
+
+    v1: rebalance timeout.  v2: time of the last change.  v3: instance ids; the one written.  v4:
+    flexible, read only.
+    """
+
     class MemberMetadata(Struct):
         member_id: str = ""
         group_instance_id: str | None = field(since=3, default=None, ignorable=True)
@@ -42,10 +77,17 @@ class GroupMetadataValue(Message, versions=(0, 4), flexible=4):
 
 
 class TransactionLogKey(Message, versions=(0, 0), flexible=None):
+    """Key of a transaction."""
+
     transactional_id: str = ""
 
 
 class TransactionLogValue(Message, versions=(0, 1), flexible=1):
+    """State of a transaction; null partitions when it is empty.
+
+    v0 is written.  v1: flexible.
+    """
+
     class PartitionsSchema(Struct):
         topic: str = ""
         partition_ids: list[int32] = []
@@ -53,6 +95,8 @@ class TransactionLogValue(Message, versions=(0, 1), flexible=1):
     producer_id: int64 = 0
     producer_epoch: int16 = 0
     transaction_timeout_ms: int32 = 0
+    # 0: Empty; 1: Ongoing; 2: PrepareCommit; 3: PrepareAbort; 4: CompleteCommit; 5: CompleteAbort;
+    # 6: Dead; 7: PrepareEpochFence.
     transaction_status: int8 = 0
     transaction_partitions: list[PartitionsSchema] | None = []
     transaction_last_update_timestamp_ms: int64 = 0
@@ -60,6 +104,11 @@ class TransactionLogValue(Message, versions=(0, 1), flexible=1):
 
 
 class ConsumerProtocolSubscription(Message, versions=(0, 3), flexible=None):
+    """Metadata of a member in JoinGroup: the topics it wants.
+
+    v1: what it owns now (KIP-429).  v2: generation of that (KIP-792).  v3: rack (KIP-881).
+    """
+
     class TopicPartition(Struct):
         topic: str = ""
         partitions: list[int32] = []
@@ -72,9 +121,68 @@ class ConsumerProtocolSubscription(Message, versions=(0, 3), flexible=None):
 
 
 class ConsumerProtocolAssignment(Message, versions=(0, 3), flexible=None):
+    """Assignment of a member in SyncGroup.  All versions are alike."""
+
     class TopicPartition(Struct):
         topic: str = ""
         partitions: list[int32] = []
 
     assigned_partitions: list[TopicPartition] = []
     user_data: bytes | None = None
+
+
+def encode_versioned(message: Message, version: int) -> bytes:
+    """The message behind its version, as it is stored."""
+    return _VERSION.pack(version) + message.encode(version)
+
+
+def stored_version(data: Buffer) -> int:
+    """The version that stored bytes begin with.  Raises MalformedMessage when there is none."""
+    if len(data) < _VERSION.size:
+        raise MalformedMessage(f"stored version: {len(data)} bytes, expected at least 2")
+    return int(_VERSION.unpack_from(data)[0])
+
+
+def decode_versioned(message: type[T], data: Buffer, *, newer_as_newest: bool = False) -> T:
+    """The reverse of `encode_versioned`.
+
+    A version that the message does not have raises MalformedMessage.  With `newer_as_newest` a
+    version above the highest reads as the highest: what the consumer protocol promises of its
+    future versions.
+    """
+    version = stored_version(data)
+    if newer_as_newest:
+        version = min(version, message.max_version)
+    if not message.min_version <= version <= message.max_version:
+        raise MalformedMessage(
+            f"{message.__name__}: version {version},"
+            f" expected {message.min_version} to {message.max_version}"
+        )
+    return message.decode(data, version, _VERSION.size)
+
+
+def decode_offsets_key(data: Buffer) -> OffsetCommitKey | GroupMetadataKey | None:
+    """The key of a record of `__consumer_offsets`; None for a kind of record not known here."""
+    version = stored_version(data)
+    if 0 <= version <= OffsetCommitKey.max_version:
+        return decode_versioned(OffsetCommitKey, data)
+    if version == GroupMetadataKey.max_version:
+        return decode_versioned(GroupMetadataKey, data)
+    return None
+
+
+def decode_transaction_key(data: Buffer) -> TransactionLogKey | None:
+    """The key of a record of `__transaction_state`; None for a kind of record not known here."""
+    if stored_version(data) != TransactionLogKey.max_version:
+        return None
+    return decode_versioned(TransactionLogKey, data)
+
+
+def decode_subscription(data: Buffer) -> ConsumerProtocolSubscription:
+    """What a consumer of the protocol type `consumer` told about itself."""
+    return decode_versioned(ConsumerProtocolSubscription, data, newer_as_newest=True)
+
+
+def decode_assignment(data: Buffer) -> ConsumerProtocolAssignment:
+    """What a consumer of the protocol type `consumer` was given."""
+    return decode_versioned(ConsumerProtocolAssignment, data, newer_as_newest=True)

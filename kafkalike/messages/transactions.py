@@ -1,10 +1,17 @@
-"""transactions."""
+"""Idempotent and transactional producers (KIP-98, KIP-360, KIP-447, KIP-664, KIP-890)."""
 
 from kafkalike.protocol.primitives import int16, int32, int64
 from kafkalike.protocol.struct import Request, Response, Struct, field
 
 
 class InitProducerIdRequest(Request, key=22, versions=(0, 5), flexible=2):
+    """Get a producer id, and fence earlier users of the transactional id.
+
+    v3: current id and epoch of a producer that wants to go on (KIP-360).  v4: ready for
+    PRODUCER_FENCED.  v5: ready for TRANSACTION_ABORTABLE.
+    """
+
+    # Null for a producer that is idempotent only.
     transactional_id: str | None = ""
     transaction_timeout_ms: int32 = 0
     producer_id: int64 = field(since=3, default=-1)
@@ -12,6 +19,8 @@ class InitProducerIdRequest(Request, key=22, versions=(0, 5), flexible=2):
 
 
 class InitProducerIdResponse(Response, key=22, versions=(0, 5), flexible=2):
+    """Producer id and epoch to use from now on."""
+
     throttle_time_ms: int32 = 0
     error_code: int16 = 0
     producer_id: int64 = -1
@@ -19,6 +28,12 @@ class InitProducerIdResponse(Response, key=22, versions=(0, 5), flexible=2):
 
 
 class AddPartitionsToTxnRequest(Request, key=24, versions=(0, 5), flexible=3):
+    """Make partitions part of a transaction.
+
+    Up to v3 from producers, one transaction.  v4: from brokers, for many transactions, also only to
+    verify (KIP-890).  v5: ready for TRANSACTION_ABORTABLE.
+    """
+
     class AddPartitionsToTxnTopic(Struct):
         name: str = ""
         partitions: list[int32] = []
@@ -38,6 +53,11 @@ class AddPartitionsToTxnRequest(Request, key=24, versions=(0, 5), flexible=3):
 
 
 class AddPartitionsToTxnResponse(Response, key=24, versions=(0, 5), flexible=3):
+    """One result for each partition.
+
+    v4: grouped by transaction, with an error for the whole.
+    """
+
     class AddPartitionsToTxnPartitionResult(Struct):
         partition_index: int32 = 0
         partition_error_code: int16 = 0
@@ -57,6 +77,11 @@ class AddPartitionsToTxnResponse(Response, key=24, versions=(0, 5), flexible=3):
 
 
 class AddOffsetsToTxnRequest(Request, key=25, versions=(0, 4), flexible=3):
+    """Make a group's offsets part of a transaction.
+
+    v2: ready for PRODUCER_FENCED.  v4: ready for TRANSACTION_ABORTABLE.
+    """
+
     transactional_id: str = ""
     producer_id: int64 = 0
     producer_epoch: int16 = 0
@@ -64,23 +89,39 @@ class AddOffsetsToTxnRequest(Request, key=25, versions=(0, 4), flexible=3):
 
 
 class AddOffsetsToTxnResponse(Response, key=25, versions=(0, 4), flexible=3):
+    """Whether the group's offsets partition has joined the transaction."""
+
     throttle_time_ms: int32 = 0
     error_code: int16 = 0
 
 
 class EndTxnRequest(Request, key=26, versions=(0, 4), flexible=3):
+    """Commit or abort.
+
+    v2: ready for PRODUCER_FENCED.  v4: ready for TRANSACTION_ABORTABLE.
+    """
+
     transactional_id: str = ""
     producer_id: int64 = 0
     producer_epoch: int16 = 0
+    # False: abort.
     committed: bool = False
 
 
 class EndTxnResponse(Response, key=26, versions=(0, 4), flexible=3):
+    """Sent when the outcome is decided, before the markers are written."""
+
     throttle_time_ms: int32 = 0
     error_code: int16 = 0
 
 
 class TxnOffsetCommitRequest(Request, key=28, versions=(0, 4), flexible=3):
+    """Commit consumed offsets as part of a transaction.
+
+    v2: leader epoch.  v3: member, generation and instance id (KIP-447).  v4: ready for
+    TRANSACTION_ABORTABLE.
+    """
+
     class TxnOffsetCommitRequestTopic(Struct):
         class TxnOffsetCommitRequestPartition(Struct):
             partition_index: int32 = 0
@@ -102,6 +143,8 @@ class TxnOffsetCommitRequest(Request, key=28, versions=(0, 4), flexible=3):
 
 
 class TxnOffsetCommitResponse(Response, key=28, versions=(0, 4), flexible=3):
+    """One result for each partition."""
+
     class TxnOffsetCommitResponseTopic(Struct):
         class TxnOffsetCommitResponsePartition(Struct):
             partition_index: int32 = 0
@@ -115,6 +158,8 @@ class TxnOffsetCommitResponse(Response, key=28, versions=(0, 4), flexible=3):
 
 
 class WriteTxnMarkersRequest(Request, key=27, versions=(0, 1), flexible=1):
+    """From a transaction coordinator to partition leaders: write the outcome into the log."""
+
     class WritableTxnMarker(Struct):
         class WritableTxnMarkerTopic(Struct):
             name: str = ""
@@ -122,6 +167,7 @@ class WriteTxnMarkersRequest(Request, key=27, versions=(0, 1), flexible=1):
 
         producer_id: int64 = 0
         producer_epoch: int16 = 0
+        # True: commit; false: abort.
         transaction_result: bool = False
         topics: list[WritableTxnMarkerTopic] = []
         coordinator_epoch: int32 = 0
@@ -130,6 +176,8 @@ class WriteTxnMarkersRequest(Request, key=27, versions=(0, 1), flexible=1):
 
 
 class WriteTxnMarkersResponse(Response, key=27, versions=(0, 1), flexible=1):
+    """One result for each partition of each marker."""
+
     class WritableTxnMarkerResult(Struct):
         class WritableTxnMarkerTopicResult(Struct):
             class WritableTxnMarkerPartitionResult(Struct):
@@ -146,10 +194,14 @@ class WriteTxnMarkersResponse(Response, key=27, versions=(0, 1), flexible=1):
 
 
 class DescribeTransactionsRequest(Request, key=65, versions=(0, 0), flexible=0):
+    """Ask for the state of transactions (KIP-664)."""
+
     transactional_ids: list[str] = []
 
 
 class DescribeTransactionsResponse(Response, key=65, versions=(0, 0), flexible=0):
+    """State, producer and partitions of transactions."""
+
     class TransactionState(Struct):
         class TopicData(Struct):
             topic: str = ""
@@ -169,12 +221,19 @@ class DescribeTransactionsResponse(Response, key=65, versions=(0, 0), flexible=0
 
 
 class ListTransactionsRequest(Request, key=66, versions=(0, 1), flexible=0):
+    """Ask for the transactions this broker coordinates (KIP-664).
+
+    v1: only those running longer than a duration (KIP-994).
+    """
+
     state_filters: list[str] = []
     producer_id_filters: list[int64] = []
     duration_filter: int64 = field(since=1, default=-1)
 
 
 class ListTransactionsResponse(Response, key=66, versions=(0, 1), flexible=0):
+    """Transactions that match all filters."""
+
     class TransactionState(Struct):
         transactional_id: str = ""
         producer_id: int64 = 0
@@ -187,6 +246,8 @@ class ListTransactionsResponse(Response, key=66, versions=(0, 1), flexible=0):
 
 
 class DescribeProducersRequest(Request, key=61, versions=(0, 0), flexible=0):
+    """Ask which producers have state in partitions (KIP-664)."""
+
     class TopicRequest(Struct):
         name: str = ""
         partition_indexes: list[int32] = []
@@ -195,6 +256,8 @@ class DescribeProducersRequest(Request, key=61, versions=(0, 0), flexible=0):
 
 
 class DescribeProducersResponse(Response, key=61, versions=(0, 0), flexible=0):
+    """Producer ids, epochs, sequences and open transactions of partitions."""
+
     class TopicResponse(Struct):
         class PartitionResponse(Struct):
             class ProducerState(Struct):
@@ -218,11 +281,15 @@ class DescribeProducersResponse(Response, key=61, versions=(0, 0), flexible=0):
 
 
 class AllocateProducerIdsRequest(Request, key=67, versions=(0, 0), flexible=0):
+    """From a broker to the controller: a new block of producer ids."""
+
     broker_id: int32 = 0
     broker_epoch: int64 = -1
 
 
 class AllocateProducerIdsResponse(Response, key=67, versions=(0, 0), flexible=0):
+    """The block: first id and how many."""
+
     throttle_time_ms: int32 = 0
     error_code: int16 = 0
     producer_id_start: int64 = 0

@@ -511,7 +511,10 @@ class _EncoderSource(_Source):
         plus_one = " + 1" if self.flexible else ""
         n, content = self.variable("n"), self.variable("b")
         self.emit(f"{content} = {value}")
-        measure = f"records_size({content})" if field.wire is RECORDS else f"len({content})"
+        measure = f"len({content})"
+        if field.wire is RECORDS:
+            many = f"{content}.__class__ is list or {content}.__class__ is tuple"
+            measure = f"(records_size({content}) if {many} else len({content}))"
         prepare = (
             f"{content} = {content}.encode('utf-8', 'replace'); " if field.wire is STRING else ""
         )
@@ -530,7 +533,7 @@ class _EncoderSource(_Source):
             return
         with self.block(f"if {n} > {1 if self.flexible else 0}:"):
             self.emit("out.append(b''.join(parts)); parts.clear()")
-            self.emit(f"if isinstance({content}, (list, tuple)): out.extend({content})")
+            self.emit(f"if {many}: out.extend({content})")
             self.emit(f"else: out.append({content})")
 
     def _inner_struct(self, field: Field, value: str, path: str) -> None:
