@@ -14,6 +14,7 @@ DONE: Final = 0
 FAILED: Final = 1
 USAGE: Final = 2
 PARTLY_DONE: Final = 3
+INTERRUPTED: Final = 130
 
 MAX_PORT: Final = 65535
 
@@ -105,7 +106,7 @@ def guarded(run: Callable[[], int]) -> int:
         print_error(str(error))
         return FAILED
     except KeyboardInterrupt:
-        return 130
+        return INTERRUPTED
 
 
 class Progress:

@@ -12,7 +12,7 @@ from kafkalike.errors import NONE, NotController, error_name
 from kafkalike.messages.metadata import MetadataRequest, MetadataResponse
 from kafkalike.net.client import BrokerClient, PeerError
 from kafkalike.runtime import tasks
-from kafkalike.runtime.ports import Clock, Network
+from kafkalike.runtime.ports import Clock, Network, Runtime
 
 from .. import cli
 
@@ -134,9 +134,9 @@ def run_with_client(args: argparse.Namespace, work: Callable[[AdminClient], Awai
     if args.timeout_ms <= 0:
         raise cli.UsageError(f"--timeout-ms: expected more than 0, found {args.timeout_ms}")
     bootstrap = cli.parse_addresses("--bootstrap-server", args.bootstrap_server)
-    from kafkalike.runtime.reactor import run_main
+    from ..loop import run_main
 
-    async def main(runtime: Any) -> int:
+    async def main(runtime: Runtime) -> int:
         client = AdminClient(runtime.network, runtime.clock, bootstrap, args.timeout_ms / 1000)
         try:
             return await work(client)
