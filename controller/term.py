@@ -1,0 +1,167 @@
+"""One period in office: everything that exists only while this broker is controller.
+
+A new election makes a new Term with an empty context; when it ends, its ZooKeeper access fails, its
+channels are closed and its watches are dropped.  Nothing of it is used again, so an event that was
+interrupted by the end of the term can do no harm however it is resumed.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from kafkalike.runtime.ports import Clock, Random
+from kafkalike.types import ReplicaAssignment, TopicPartition
+from kafkalike.zk.watches import WatchSet
+from kafkalike.zk.znodes import PartitionState
+
+from . import journal
+from .channel import Channels
+from .context import Broker, ControllerContext, Replica
+from .events import ControllerEvent
+from .fenced_zk import FencedZk
+from .requests import RequestBatch
+from .status import PartitionStatus, ReplicaStatus
+
+
+@dataclass(slots=True, frozen=True)
+class ControllerSettings:
+    """What the controller takes from the broker's configuration."""
+
+    broker_id: int
+    control_listener: str
+    """Name of the listener for control requests: control-plane if set, else inter-broker."""
+    inter_broker_listener: str
+    delete_topic_enable: bool = True
+    auto_leader_rebalance_enable: bool = True
+    leader_imbalance_check_interval_s: float = 300.0
+    leader_imbalance_per_broker_percentage: int = 10
+    request_timeout_s: float = 30.0
+    zookeeper_connection_timeout_s: float = 18.0
+    delegation_token_expiry_check_interval_s: float = 3600.0
+
+
+@dataclass(slots=True)
+class TermCounters:
+    """Counts that outlive a term."""
+
+    unclean_elections: int = 0
+    leader_elections: int = 0
+    failed_events: int = 0
+
+
+@dataclass(slots=True)
+class Term:
+    """Office with a controller epoch; handed to every concern of the controller."""
+
+    epoch: int
+    fence: int
+    """Data version of `/controller_epoch`: every write checks it."""
+    settings: ControllerSettings
+    zk: FencedZk
+    watches: WatchSet
+    channels: Channels
+    clock: Clock
+    random: Random
+    logger: logging.Logger
+    state_change_logger: logging.Logger
+    enqueue: Callable[[ControllerEvent], None]
+    unclean_default: Callable[[], bool]
+    """This broker's own current `unclean.leader.election.enable`."""
+    journal: journal.Journal | None
+    counters: TermCounters
+    context: ControllerContext = field(default_factory=ControllerContext)
+    batch: RequestBatch = field(init=False)
+    finalized_features: Mapping[str, int] = field(default_factory=dict)
+    cause: str = "failover"
+    """The event under way, for logs and journal."""
+
+    def __post_init__(self) -> None:
+        self.batch = RequestBatch(
+            self.settings.broker_id,
+            self.epoch,
+            self.context,
+            self.settings.inter_broker_listener,
+        )
+
+    @property
+    def broker_id(self) -> int:
+        return self.settings.broker_id
+
+    def end(self) -> None:
+        """Leave office: no more writes, no more requests to brokers, no more watch events."""
+        self.zk.end()
+        self.watches.close()
+        self.channels.close_all()
+        self.batch.clear()
+
+    # -- telling brokers -------------------------------------------------------------------------
+
+    def send(self) -> None:
+        """Queue what the batch holds."""
+        for request in self.batch.take():
+            self.channels.send(request)
+
+    def send_metadata(
+        self, broker_ids: Iterable[int], partitions: Iterable[TopicPartition] = ()
+    ) -> None:
+        """One UpdateMetadata by itself: who is alive, and these partitions."""
+        self.batch.begin()
+        self.batch.add_update_metadata(broker_ids, partitions)
+        self.send()
+
+    # -- changes of the context ------------------------------------------------------------------
+
+    def put_leadership(
+        self, partition: TopicPartition, state: PartitionState, *, unclean: bool = False
+    ) -> None:
+        """A state that ZooKeeper holds now."""
+        old = self.context.leadership.get(partition)
+        self.context.leadership[partition] = state
+        if self.journal is not None and old != state:
+            self.journal(
+                journal.LeadershipChanged(self.cause, self.epoch, partition, old, state, unclean)
+            )
+
+    def put_partition_status(self, partition: TopicPartition, status: PartitionStatus) -> None:
+        old = self.context.partition_status(partition)
+        self.context.partition_statuses[partition] = status
+        if self.journal is not None and old is not status:
+            self.journal(journal.PartitionMoved(self.cause, self.epoch, partition, old, status))
+
+    def put_replica_status(self, replica: Replica, status: ReplicaStatus) -> None:
+        old = self.context.replica_status(replica)
+        self.context.set_replica_status(replica, status)
+        if self.journal is not None and old is not status:
+            self.journal(
+                journal.ReplicaMoved(
+                    self.cause, self.epoch, replica.partition, replica.broker_id, old, status
+                )
+            )
+
+    def put_assignment(self, partition: TopicPartition, assignment: ReplicaAssignment) -> None:
+        old = self.context.assignment(partition)
+        self.context.set_assignment(partition, assignment)
+        if self.journal is not None and old != assignment:
+            self.journal(
+                journal.AssignmentChanged(self.cause, self.epoch, partition, old, assignment)
+            )
+
+    def put_broker(self, broker: Broker) -> None:
+        old_epoch = self.context.broker_epoch(broker.id)
+        self.context.brokers[broker.id] = broker
+        if self.journal is not None and old_epoch != broker.epoch:
+            self.journal(
+                journal.BrokerSeen(self.cause, self.epoch, broker.id, old_epoch, broker.epoch)
+            )
+
+    def remove_broker(self, broker_id: int) -> None:
+        old_epoch = self.context.broker_epoch(broker_id)
+        self.context.remove_broker(broker_id)
+        if self.journal is not None:
+            self.journal(journal.BrokerSeen(self.cause, self.epoch, broker_id, old_epoch, -1))
+
+    def remove_topic(self, topic: str) -> None:
+        topic_id = self.context.topic_ids.get(topic)
+        self.context.remove_topic(topic)
+        if self.journal is not None:
+            self.journal(journal.TopicForgotten(self.cause, self.epoch, topic, topic_id))
