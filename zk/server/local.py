@@ -604,7 +604,6 @@ class LocalZkClient:
     def _age(self) -> None:
         """Start the session's countdown at the service, unless it runs."""
         if self._session_id and self._expiry_timer is None and self.coordination.serving:
-            self._tree.touch(self._session_id, self._clock.now_ms())
             self._expiry_timer = self._clock.call_later(
                 self.session_timeout_ms / 1000, self._time_is_up, self._session_id
             )

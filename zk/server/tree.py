@@ -1,6 +1,7 @@
 """The coordination state machine: znodes, sessions, watches and access control of one ZooKeeper.
 
-Synchronous and pure: time arrives as `now_ms`, session passwords as bytes, replies are return
+Synchronous and pure: time arrives as `now_ms` (what a znode records) or `mono_ms` (what a session's
+lease is measured by: any clock that does not jump), session passwords as bytes, replies are return
 values or `TreeError`, watch events go to the `Caller` that set the watch, and every change goes to
 `journal` as a `Txn` that `apply` can replay.  The embedded server (`server.py`), the in-process
 client of tests and simulator (`local.py`) and recovery (`storage.py`) share this one class, so
@@ -36,6 +37,8 @@ _LAST_PLAIN_FLAG: Final = 3
 _LAST_KNOWN_FLAG: Final = 6
 
 ROOT: Final = "/"
+_NEVER_MS: Final = 1 << 62
+
 SPECIAL_PATHS: Final = frozenset({"/", "/zookeeper", "/zookeeper/quota", "/zookeeper/config"})
 
 
@@ -429,15 +432,13 @@ class CoordinationTree:
     # -- sessions ------------------------------------------------------------------------------
 
     def create_session(self, timeout_ms: int, now_ms: int, password: bytes) -> Session:
-        """Open a session that lives `timeout_ms` from the last `touch`."""
+        """Open a session that lives `timeout_ms` from the last `touch` (for ever if never touched)."""
         session_id = self.next_session_id
         self._commit(now_ms, [SessionOpened(session_id, timeout_ms, password)])
-        session = self.sessions[session_id]
-        session.deadline_ms = now_ms + timeout_ms
-        return session
+        return self.sessions[session_id]
 
     def reattach(
-        self, session_id: int, password: bytes | None, timeout_ms: int, now_ms: int
+        self, session_id: int, password: bytes | None, timeout_ms: int, mono_ms: int
     ) -> Session | None:
         """The live session of that id when the password is right; its timeout is renewed."""
         session = self.sessions.get(session_id)
@@ -446,25 +447,26 @@ class CoordinationTree:
         if not hmac.compare_digest(session.password, password):
             return None
         session.timeout_ms = timeout_ms
-        session.deadline_ms = now_ms + timeout_ms
+        session.deadline_ms = mono_ms + timeout_ms
         return session
 
-    def touch(self, session_id: int, now_ms: int) -> bool:
+    def touch(self, session_id: int, mono_ms: int) -> bool:
         """A sign of life; False when the session is gone."""
         session = self.sessions.get(session_id)
         if session is None:
             return False
-        session.deadline_ms = now_ms + session.timeout_ms
+        session.deadline_ms = mono_ms + session.timeout_ms
         return True
 
-    def expired(self, now_ms: int) -> list[int]:
+    def expired(self, mono_ms: int) -> list[int]:
         """Sessions whose time is up, the longest overdue first; end them by `close_session`."""
-        due = [s for s in self.sessions.values() if s.deadline_ms <= now_ms]
+        due = [s for s in self.sessions.values() if s.deadline_ms <= mono_ms]
         return [s.session_id for s in sorted(due, key=lambda s: (s.deadline_ms, s.session_id))]
 
-    def next_deadline_ms(self) -> int | None:
-        """When the first session expires unless touched; None without sessions."""
-        return min((s.deadline_ms for s in self.sessions.values()), default=None)
+    def postpone(self, late_ms: int) -> None:
+        """Give every session more time: its sign of life could not be read while we stood still."""
+        for session in self.sessions.values():
+            session.deadline_ms += late_ms
 
     def close_session(self, session_id: int, now_ms: int) -> None:
         """End a session: its ephemeral nodes go, watches of others fire, all in one transaction.
@@ -796,15 +798,13 @@ class CoordinationTree:
 
     def load(self, image: TreeImage) -> None:
         """Become `image`.  ValueError when a node has no parent or an ephemeral no session."""
-        self.zxid = image.zxid
-        self.next_session_id = max(self.next_session_id, image.next_session_id)
-        self.nodes = {}
-        self.sessions = {
-            session_id: Session(session_id, timeout_ms, password, 0)
+        nodes: dict[str, Node] = {}
+        sessions = {
+            session_id: Session(session_id, timeout_ms, password, _NEVER_MS)
             for session_id, timeout_ms, password in image.sessions
         }
         for i in image.nodes:
-            self.nodes[i.path] = Node(
+            nodes[i.path] = Node(
                 i.data,
                 i.acl,
                 i.czxid,
@@ -818,22 +818,26 @@ class CoordinationTree:
                 i.owner,
             )
             if i.path != ROOT:
-                parent = self.nodes.get(parent_of(i.path))
+                parent = nodes.get(parent_of(i.path))
                 if parent is None:
                     raise ValueError(f"node {i.path} comes before its parent")
                 parent.children[name_of(i.path)] = None
             if i.owner:
-                if i.owner not in self.sessions:
+                if i.owner not in sessions:
                     raise ValueError(f"ephemeral {i.path} belongs to unknown {i.owner:#x}")
-                self.sessions[i.owner].ephemerals[i.path] = None
-        missing = SPECIAL_PATHS.difference(self.nodes)
+                sessions[i.owner].ephemerals[i.path] = None
+        missing = SPECIAL_PATHS.difference(nodes)
         if missing:
             raise ValueError(f"nodes missing: {', '.join(sorted(missing))}")
+        self.zxid = image.zxid
+        self.next_session_id = max(self.next_session_id, image.next_session_id)
+        self.nodes = nodes
+        self.sessions = sessions
 
-    def renew_sessions(self, now_ms: int) -> None:
+    def renew_sessions(self, mono_ms: int) -> None:
         """After a restart every session gets its full timeout again."""
         for session in self.sessions.values():
-            session.deadline_ms = now_ms + session.timeout_ms
+            session.deadline_ms = mono_ms + session.timeout_ms
 
     # -- inside ----------------------------------------------------------------------------------
 
@@ -904,7 +908,7 @@ class CoordinationTree:
             node.aversion = change.version
         elif isinstance(change, SessionOpened):
             self.sessions[change.session_id] = Session(
-                change.session_id, change.timeout_ms, change.password, now_ms + change.timeout_ms
+                change.session_id, change.timeout_ms, change.password, _NEVER_MS
             )
             self.next_session_id = max(self.next_session_id, change.session_id + 1)
         else:
