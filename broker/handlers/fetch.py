@@ -6,8 +6,6 @@ KIPs: 74, 227 (sessions), 320 (epochs), 392 (follower reads), 516 (topic ids), 5
 Reference: broker-errors 4, replication 8, 10, 11.
 """
 
-from typing import Any
-
 from twisted.internet.defer import Deferred
 
 from kafkalike.errors import (
@@ -29,6 +27,9 @@ from ..replica.manager import ReplicaManager
 from ..replica.values import FetchParams
 from .leaders import CurrentLeaders
 from .request import RequestContext, Route, route
+
+_Topic = FetchResponse.FetchableTopicResponse
+_Partition = _Topic.PartitionData
 
 
 class FetchApi:
@@ -133,7 +134,7 @@ class FetchApi:
         return response
 
     def _add_leader(
-        self, topic: Any, partition: Any, response: FetchResponse, ctx: RequestContext
+        self, topic: _Topic, partition: _Partition, response: FetchResponse, ctx: RequestContext
     ) -> None:
         name = self._metadata.topic_name(topic.topic_id)
         if name is None:
@@ -141,8 +142,7 @@ class FetchApi:
         leader, epoch, node = self._leaders.find(
             TopicPartition(name, partition.partition_index), ctx.listener
         )
-        partition.current_leader.leader_id = leader
-        partition.current_leader.leader_epoch = epoch
+        partition.current_leader = _Partition.LeaderIdAndEpoch(leader_id=leader, leader_epoch=epoch)
         if node is not None and all(n.node_id != node.id for n in response.node_endpoints):
             response.node_endpoints.append(
                 FetchResponse.NodeEndpoint(

@@ -227,8 +227,9 @@ class ProduceApi:
         ]
         if result.error_code == NotLeaderOrFollower.code and ctx.header.api_version >= 10:
             leader, epoch, node = self._leaders.find(result.topic_partition, ctx.listener)
-            partition.current_leader.leader_id = leader
-            partition.current_leader.leader_epoch = epoch
+            partition.current_leader = _Partition.LeaderIdAndEpoch(
+                leader_id=leader, leader_epoch=epoch
+            )
             if node is not None and all(n.node_id != node.id for n in response.node_endpoints):
                 response.node_endpoints.append(
                     ProduceResponse.NodeEndpoint(
