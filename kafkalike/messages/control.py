@@ -1,6 +1,7 @@
 """What controller and brokers say to each other.
 
-Only callers with ClusterAction on the cluster may use these."""
+Only callers with ClusterAction on the cluster may use these.
+"""
 
 from kafkalike.protocol.primitives import int8, int16, int32, int64, uuid
 from kafkalike.protocol.struct import Request, Response, Struct, field

@@ -1,7 +1,8 @@
 """Consumer groups: finding the coordinator, joining, staying, leaving, looking at them.
 
 The last two APIs belong to the newer group protocol (KIP-848): a broker in ZooKeeper mode lists
-them and answers UNSUPPORTED_VERSION."""
+them and answers UNSUPPORTED_VERSION.
+"""
 
 from kafkalike.protocol.primitives import int8, int16, int32, uuid
 from kafkalike.protocol.struct import Request, Response, Struct, field

@@ -291,7 +291,9 @@ class _DecoderSource(_Source):
         with self._null_or(field, target, n, "a string"):
             q = self._until(n, "a string")
             piece = "data[p:{}].tobytes()" if self._view else "data[p:{}]"
-            self.emit(f"{target} = {piece.format(q)}.decode('utf-8', 'replace'); p = {q}")
+            self.emit(
+                f"{target} = {piece.format(q)}.decode('utf-8', {primitives.REPLACE!r}); p = {q}"
+            )
 
     def _bytes(self, field: Field, target: str, path: str) -> None:
         n = self._length(path, WireType("length", "i", 4))

@@ -11,7 +11,7 @@ from typing import Final
 
 from kafkalike.runtime.ports import Buffer
 
-from .primitives import MalformedMessage, read_uvarint
+from .primitives import MalformedMessage, decode_string, read_uvarint
 
 API_VERSIONS: Final = 18
 CONTROLLED_SHUTDOWN: Final = 7
@@ -79,7 +79,7 @@ def decode_request_header(frame: Buffer, position: int = 0) -> tuple[RequestHead
             raise MalformedMessage(
                 f"request header: client_id of {length} bytes, but {len(frame) - start} are left"
             )
-        client_id = bytes(frame[start:end]).decode("utf-8", "replace")
+        client_id = decode_string(frame[start:end])
         if header_version == 2:
             end = skip_tags(frame, end)
     except (error, IndexError):

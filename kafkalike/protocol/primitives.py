@@ -4,6 +4,7 @@ The annotations below (`int32`, `uuid`, `Records` ...) give a declared field its
 Python type at once.  `bool`, `str` and `bytes` stand for themselves.
 """
 
+import codecs
 from collections.abc import Sequence
 from struct import Struct
 from typing import Annotated, Final, NamedTuple, TypeAlias
@@ -20,6 +21,31 @@ class MalformedMessage(ValueError):
 
 class UnencodableMessage(ValueError):
     """A message object that no bytes can stand for; names message, field and the value at fault."""
+
+
+def _replace_like_java(error: UnicodeError) -> tuple[str, int]:
+    """One U+FFFD for what Java takes as one piece of broken UTF-8.
+
+    Kafka accepts such strings and sends them back with replacements.  Java and Python agree on what
+    one piece is, except that an encoded surrogate is three pieces to Python and one to Java.
+    """
+    assert isinstance(error, UnicodeDecodeError)
+    data, start, end = error.object, error.start, error.end
+    if data[start] == 0xED and 0xA0 <= int.from_bytes(data[start + 1 : start + 2]) <= 0xBF:
+        third = int.from_bytes(data[start + 2 : start + 3])
+        end = start + (3 if third & 0xC0 == 0x80 else 2)
+    return "\ufffd", end
+
+
+REPLACE: Final = "kafkalike.replace"
+"""Error handler of string decoding."""
+
+codecs.register_error(REPLACE, _replace_like_java)
+
+
+def decode_string(data: Buffer) -> str:
+    """UTF-8 as Kafka reads it: what is broken becomes U+FFFD."""
+    return bytes(data).decode("utf-8", REPLACE)
 
 
 class WireType(NamedTuple):
