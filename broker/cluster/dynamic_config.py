@@ -32,6 +32,8 @@ class DynamicConfig:
         self._topics: dict[str, Mapping[str, str]] = {}
         self._log_configs: dict[str, LogConfig] = {}
         self._broker = static
+        self.layers = BrokerLayers(static, {}, {})
+        """The layers behind `broker`, for DescribeConfigs."""
         self._log_defaults = LogConfig.from_broker(static)
         self._topic_listeners: list[Callable[[str], None]] = []
         self._broker_listeners: list[Callable[[BrokerConfig], None]] = []
@@ -42,11 +44,6 @@ class DynamicConfig:
     def broker(self) -> BrokerConfig:
         """The broker's settings under its dynamic ones."""
         return self._broker
-
-    @property
-    def layers(self) -> BrokerLayers:
-        """The layers behind `broker`, for DescribeConfigs."""
-        return BrokerLayers(self._static, self._default, self._own)
 
     @property
     def log_defaults(self) -> LogConfig:
@@ -104,14 +101,15 @@ class DynamicConfig:
         if default == self._default and own == self._own:
             return
         try:
-            broker = self._static.with_dynamic(default, own)
+            layers = BrokerLayers(self._static, dict(default), dict(own))
         except ConfigError as error:
             self._logger.error("dynamic configuration is not usable and was not applied: %s", error)
             return
         self._default = dict(default)
         self._own = dict(own)
-        self._broker = broker
-        self._log_defaults = LogConfig.from_broker(broker)
+        self.layers = layers
+        self._broker = layers.effective
+        self._log_defaults = LogConfig.from_broker(self._broker)
         self._log_configs.clear()
         for listener in self._broker_listeners:
-            listener(broker)
+            listener(self._broker)

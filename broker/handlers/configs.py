@@ -9,6 +9,7 @@ Reference: broker-errors 8, configs 2, observed.
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from kafkalike.config import (
@@ -124,7 +125,17 @@ class ConfigsApi:
     def _dynamic_defaults(self) -> list[ConfigEntry]:
         """What brokers share: the dynamic defaults and nothing else."""
         layers = self._config.layers
-        return [entry for entry in describe_broker(layers) if entry.name in layers.dynamic_default]
+        source = ConfigSource.DYNAMIC_DEFAULT_BROKER
+        return [
+            replace(
+                entry,
+                value=None if entry.sensitive else layers.dynamic_default[entry.name],
+                source=source,
+                synonyms=tuple(s for s in entry.synonyms if s.source is source),
+            )
+            for entry in describe_broker(layers)
+            if entry.name in layers.dynamic_default
+        ]
 
     # -- alter ---------------------------------------------------------------------------------
 

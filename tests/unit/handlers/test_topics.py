@@ -54,9 +54,7 @@ class World(ZkWorld):
     ) -> None:
         super().__init__()
         self.metadata = MetadataCache(1)
-        self.metadata.update(
-            update_metadata({"known": [(0, 1, [1, 2])]}, ids={"known": ID_KNOWN})
-        )
+        self.metadata.update(update_metadata({"known": [(0, 1, [1, 2])]}, ids={"known": ID_KNOWN}))
         info = TopicInfo({0: ReplicaAssignment((1, 2))}, ID_KNOWN)
         self.zookeeper.create("/brokers/topics/known", info.encode())
         config = BrokerConfig.parse(
@@ -138,7 +136,9 @@ def test_create_that_takes_too_long_says_so_and_the_topic_stays() -> None:
 @pytest.mark.parametrize("timeout_ms", [0, -1])
 def test_create_without_time_times_out_at_once(timeout_ms: int) -> None:
     world = World()
-    response = result_of(world.start(world.api.create_topics, create("t", timeout_ms=timeout_ms), 7))
+    response = result_of(
+        world.start(world.api.create_topics, create("t", timeout_ms=timeout_ms), 7)
+    )
     assert created_codes(response) == [("t", 7)]
 
 
