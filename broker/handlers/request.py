@@ -6,6 +6,7 @@ fits as well as a method that returns at once, and the latter is faster.  A rais
 becomes the error form of the API's own response.
 """
 
+import math
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -18,9 +19,13 @@ ANONYMOUS = "User:ANONYMOUS"
 class Session:
     """One client connection as handlers see it; lives as long as the connection.
 
-    `principal` and `authenticated` are changed by authentication, `client_software_name` and
-    `client_software_version` by ApiVersions (KIP-511); everything else stays.  `state` is free for
-    the handlers of the SASL exchange.
+    `principal`, `authenticated` and `expires_s` are changed by authentication, `client_software_name`
+    and `client_software_version` by ApiVersions (KIP-511); everything else stays.  `state` is free
+    for the handlers of the SASL exchange.
+
+    While not `authenticated`, only ApiVersions, SaslHandshake and SaslAuthenticate are served; when
+    `raw_tokens` is set, frames are no requests but go to it, and what it returns goes back as a
+    frame (SaslHandshake v0).  After `expires_s` (monotonic) the same three are served (KIP-368).
     """
 
     __slots__ = (
@@ -31,9 +36,11 @@ class Session:
         "client_software_version",
         "closing",
         "connection_id",
+        "expires_s",
         "is_inter_broker",
         "listener",
         "principal",
+        "raw_tokens",
         "security_protocol",
         "state",
     )
@@ -60,6 +67,9 @@ class Session:
         self.is_inter_broker = is_inter_broker
         self.client_software_name = "unknown"
         self.client_software_version = "unknown"
+        self.expires_s = math.inf
+        self.raw_tokens: Callable[[bytes, Session], Awaitable[bytes | None] | bytes | None] | None
+        self.raw_tokens = None
         self.closing: str | None = None
         self.state: object = None
 

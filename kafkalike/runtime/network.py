@@ -28,7 +28,7 @@ from .ports import (
     UnknownHost,
 )
 from .tls import TlsTransport
-from .transport import FrameTransport, SharedInput
+from .transport import FrameTransport, RawTransport, SharedInput
 
 ACCEPTS_PER_TURN: Final = 64
 _NO_DESCRIPTORS: Final = (errno.EMFILE, errno.ENFILE)
@@ -123,7 +123,9 @@ class RealListeningPort:
         if protocol is None:
             sock.close()
             return
-        self._network.attach(sock, protocol, (host, address[1]), server=True, **self._options)
+        self._network.attach(
+            sock, protocol, (host, address[1]), server=True, **self._options
+        ).start()
 
     def _turn_away(self) -> None:
         """Close one waiting connection: otherwise it would keep the loop busy for ever."""
@@ -195,7 +197,7 @@ class _Connecting:
         host: str,
         port: int,
         timeout_s: float,
-        connected: Callable[[socket.socket, Address], object],
+        connected: "Callable[[socket.socket, Address, _Connecting], FrameTransport]",
     ) -> None:
         self._network = network
         self._host = host
@@ -204,6 +206,7 @@ class _Connecting:
         self._addresses: deque[Address] = deque()
         self._address: Address | None = None
         self._attempt: _Attempt | None = None
+        self._transport: FrameTransport | None = None
         self._last_error: OSError | None = None
         self._ended = False
         self.result: Deferred[None] = Deferred(lambda _: self._stop())
@@ -248,8 +251,18 @@ class _Connecting:
             self._next()
             return
         assert attempt is not None and self._address is not None
-        self._stop()
-        self._connected(attempt.socket, self._address)
+        self._transport = self._connected(attempt.socket, self._address, self)
+        self._transport.start()
+
+    def ready(self, error: ConnectionError | None) -> None:
+        """The transport is of use now (after the TLS handshake, where there is one), or never."""
+        if self._ended:
+            return
+        if error is not None:
+            self._fail(error)
+            return
+        self._ended = True
+        self._timer.cancel()
         self.result.callback(None)
 
     def _expire(self, timeout_s: float) -> None:
@@ -262,6 +275,8 @@ class _Connecting:
         self._timer.cancel()
         if self._attempt is not None:
             self._attempt.cancel()
+        if self._transport is not None:
+            self._transport.abort()
 
     def _fail(self, error: ConnectionError) -> None:
         self._stop()
@@ -289,6 +304,7 @@ class RealNetwork:
         max_frame_bytes: int,
         backlog: int = 50,
         tls: object | None = None,
+        raw: bool = False,
     ) -> ListeningPort:
         sock = _bound_socket(host, port)
         try:
@@ -296,7 +312,9 @@ class RealNetwork:
         except OSError:
             sock.close()
             raise
-        listening = RealListeningPort(sock, accept, self, max_frame_bytes=max_frame_bytes, tls=tls)
+        listening = RealListeningPort(
+            sock, accept, self, max_frame_bytes=max_frame_bytes, tls=tls, raw=raw
+        )
         listening.resume()
         return listening
 
@@ -310,8 +328,10 @@ class RealNetwork:
         max_frame_bytes: int,
         tls: object | None = None,
     ) -> "Deferred[None]":
-        def connected(sock: socket.socket, address: Address) -> None:
-            self.attach(
+        def connected(
+            sock: socket.socket, address: Address, connecting: _Connecting
+        ) -> FrameTransport:
+            return self.attach(
                 sock,
                 protocol,
                 (plain_host(address[0]), address[1]),
@@ -319,6 +339,7 @@ class RealNetwork:
                 max_frame_bytes=max_frame_bytes,
                 tls=tls,
                 server_name=host,
+                on_ready=connecting.ready,
             )
 
         return _Connecting(self, host, port, timeout_s, connected).result
@@ -332,18 +353,22 @@ class RealNetwork:
         server: bool,
         max_frame_bytes: int,
         tls: object | None,
+        raw: bool = False,
         server_name: str | None = None,
-    ) -> None:
-        """Make a connected socket the transport of a protocol."""
+        on_ready: Callable[[ConnectionError | None], object] | None = None,
+    ) -> FrameTransport:
+        """Make a connected socket the transport of a protocol; it is to be started."""
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        make: Callable[..., FrameTransport] = FrameTransport
+        make: Callable[..., FrameTransport] = RawTransport if raw else FrameTransport
         if tls is not None:
+            if raw:
+                raise ValueError("connections without frames are not served over TLS")
             if not isinstance(tls, ssl.SSLContext):
                 raise TypeError(f"tls must be an ssl.SSLContext, not {type(tls).__name__}")
             make = partial(TlsTransport, tls, server, server_name)
-        make(
+        return make(
             sock,
             protocol,
             reactor=self.reactor,
@@ -353,7 +378,8 @@ class RealNetwork:
             max_frame_bytes=max_frame_bytes,
             peer=peer,
             logger=self.logger,
-        ).start()
+            on_ready=on_ready,
+        )
 
 
 def plain_host(host: str) -> str:

@@ -217,6 +217,9 @@ class Transport(Protocol):
     def resume(self) -> None:
         """Deliver frames again.  Never calls the protocol itself: frames come on a later turn."""
 
+    def limit_frames(self, max_frame_bytes: int) -> None:
+        """Another limit for the frames to come (smaller before authentication)."""
+
     def unsent_bytes(self) -> int:
         """What is still queued here."""
 
@@ -275,12 +278,13 @@ class Network(Protocol):
         max_frame_bytes: int,
         backlog: int = 50,
         tls: object | None = None,
+        raw: bool = False,
     ) -> ListeningPort:
         """Serve; `accept(peer_host)` makes the protocol of a new connection or refuses with None.
 
         An empty host means all addresses, port 0 any free port.  Raises OSError when the address
         cannot be bound.  A frame of more than `max_frame_bytes`, or of size zero or below, closes
-        its connection.
+        its connection.  With `raw` there are no frames: bytes are delivered as they come.
         """
 
     def connect(
@@ -296,8 +300,9 @@ class Network(Protocol):
         """Open a connection; fires after `protocol.connected`.
 
         `host` may be a name: its addresses, IPv4 or IPv6, are tried in the resolver's order within
-        `timeout_s` together.  Fails with ConnectionError (ConnectionTimeout, UnknownHost), and then
-        the protocol is never called.
+        `timeout_s` together.  Fails with ConnectionError (ConnectionTimeout, UnknownHost); the
+        protocol is then never called, except that a failed TLS handshake, which comes after
+        `connected`, reaches `disconnected` too.
         """
 
 

@@ -20,7 +20,7 @@ _WAIT = (ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
 class TlsTransport(FrameTransport):
-    """See the module.  The protocol's `connected` comes after the handshake."""
+    """See the module.  What the protocol writes before the handshake is done waits for it."""
 
     __slots__ = ("_handshaking", "_tls")
 
@@ -44,6 +44,7 @@ class TlsTransport(FrameTransport):
         super().__init__(self._tls, *arguments, **options)
 
     def start(self) -> None:
+        self._introduce()
         self._start_reading()
         self._shake_hands()
 
@@ -62,7 +63,10 @@ class TlsTransport(FrameTransport):
         else:
             self._handshaking = False
             self._stop_writing()
-            super().start()
+            self._ready(None)
+            self.doWrite()
+            if self._hold:
+                self._stop_reading()
             self._announce_buffered()
 
     def doRead(self) -> None:
@@ -77,6 +81,10 @@ class TlsTransport(FrameTransport):
             self._shake_hands()
         else:
             super().doWrite()
+
+    def _pump(self) -> None:
+        if not self._handshaking:
+            super()._pump()
 
     def _announce_buffered(self) -> None:
         """The engine may hold decrypted bytes that no readiness of the socket will announce."""

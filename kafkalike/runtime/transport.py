@@ -140,7 +140,7 @@ class FrameTransport:
         "_lost_called",
         "_max_frame_bytes",
         "_need",
-        "_on_lost",
+        "_on_ready",
         "_partial",
         "_protocol",
         "_queue",
@@ -168,8 +168,10 @@ class FrameTransport:
         max_frame_bytes: int,
         peer: tuple[str, int],
         logger: logging.Logger,
-        on_lost: "Callable[[FrameTransport], object] | None" = None,
+        on_ready: Callable[[ConnectionError | None], object] | None = None,
     ) -> None:
+        """`on_ready` is called once: with None when frames can flow, with an error when they never
+        will (a TLS handshake that failed)."""
         self._socket = sock
         self._fd = sock.fileno()
         self._protocol = protocol
@@ -179,7 +181,7 @@ class FrameTransport:
         self._shared = shared
         self._max_frame_bytes = max_frame_bytes
         self._logger = logger
-        self._on_lost = on_lost
+        self._on_ready = on_ready
         self.peer_host, self.peer_port = peer
         self._hold = 0
         self._reading = False
@@ -198,12 +200,21 @@ class FrameTransport:
 
     def start(self) -> None:
         """Introduce the protocol and begin to receive."""
+        self._introduce()
+        if not self._hold:
+            self._start_reading()
+        self._ready(None)
+
+    def _introduce(self) -> None:
         try:
             self._protocol.connected(self)
         except Exception:
             self._protocol_failed()
-        if not self._hold:
-            self._start_reading()
+
+    def _ready(self, error: ConnectionError | None) -> None:
+        on_ready, self._on_ready = self._on_ready, None
+        if on_ready is not None:
+            on_ready(error)
 
     # What the reactor asks for.
 
@@ -543,6 +554,9 @@ class FrameTransport:
         )
         self._give_up("a file was cut short while it was being sent")
 
+    def limit_frames(self, max_frame_bytes: int) -> None:
+        self._max_frame_bytes = max_frame_bytes
+
     def unsent_bytes(self) -> int:
         return self._queued_bytes
 
@@ -600,8 +614,7 @@ class FrameTransport:
             self._shared.pool.give(partial)
         self._fd = -1
         self._close_socket()
-        if self._on_lost is not None:
-            self._on_lost(self)
+        self._ready(ConnectionError(reason))
         try:
             self._protocol.disconnected(reason)
         except Exception:
@@ -623,3 +636,18 @@ class FrameTransport:
     @property
     def local_port(self) -> int:
         return int(self._socket.getsockname()[1]) if self._fd >= 0 else 0
+
+
+class RawTransport(FrameTransport):
+    """The same without frames: the protocol gets bytes as they come."""
+
+    __slots__ = ()
+
+    def _parse(self, buffer: bytearray, view: memoryview, position: int, end: int) -> int:
+        if self._hold:
+            return position
+        try:
+            self._protocol.frame_received(view[position:end])
+        except Exception:
+            self._protocol_failed()
+        return end

@@ -123,12 +123,18 @@ class SimTransport:
     """The Transport port over a SimSocket."""
 
     def __init__(
-        self, sock: SimSocket, protocol: FrameProtocol, clock: Clock, max_frame_bytes: int
+        self,
+        sock: SimSocket,
+        protocol: FrameProtocol,
+        clock: Clock,
+        max_frame_bytes: int,
+        raw: bool = False,
     ) -> None:
         self.socket = sock
         self._protocol = protocol
         self._clock = clock
         self._max_frame_bytes = max_frame_bytes
+        self._raw = raw
         self._input = bytearray()
         self._queue: deque[memoryview | FileRange] = deque()
         self._queued_bytes = 0
@@ -172,6 +178,8 @@ class SimTransport:
 
     def _deliver_one(self) -> bool:
         """Deliver one frame if there is a whole one."""
+        if self._raw and self._input:
+            return self._deliver(len(self._input))
         if len(self._input) < 4:
             return False
         size = int.from_bytes(self._input[:4], "big", signed=True)
@@ -180,8 +188,12 @@ class SimTransport:
             return False
         if len(self._input) < 4 + size:
             return False
-        frame = bytearray(self._input[4 : 4 + size])
-        del self._input[: 4 + size]
+        del self._input[:4]
+        return self._deliver(size)
+
+    def _deliver(self, size: int) -> bool:
+        frame = bytearray(self._input[:size])
+        del self._input[:size]
         try:
             self._protocol.frame_received(memoryview(frame))
         except Exception:
@@ -236,6 +248,9 @@ class SimTransport:
         elif was_held and not self._held:
             self._clock.call_soon(self._read)
 
+    def limit_frames(self, max_frame_bytes: int) -> None:
+        self._max_frame_bytes = max_frame_bytes
+
     def unsent_bytes(self) -> int:
         return self._queued_bytes
 
@@ -280,6 +295,7 @@ class SimListeningPort:
         accept: Accept,
         max_frame_bytes: int,
         backlog: int,
+        raw: bool,
     ) -> None:
         self._internet = internet
         self.host = host
@@ -287,6 +303,7 @@ class SimListeningPort:
         self._accept = accept
         self._max_frame_bytes = max_frame_bytes
         self._backlog = backlog
+        self._raw = raw
         self._waiting: deque[SimSocket] = deque()
         self._paused = False
 
@@ -305,7 +322,9 @@ class SimListeningPort:
             if protocol is None:
                 sock.close()
             else:
-                SimTransport(sock, protocol, self._internet.clock, self._max_frame_bytes).start()
+                SimTransport(
+                    sock, protocol, self._internet.clock, self._max_frame_bytes, raw=self._raw
+                ).start()
 
     def pause(self) -> None:
         self._paused = True
@@ -400,13 +419,14 @@ class SimNetwork:
         max_frame_bytes: int,
         backlog: int = 50,
         tls: object | None = None,
+        raw: bool = False,
     ) -> ListeningPort:
         port = port or self._internet.next_port()
         key = (self._name, port)
         if key in self._internet.ports:
             raise OSError(f"cannot bind {self._name}:{port}: address already in use")
         listening = SimListeningPort(
-            self._internet, self._name, port, accept, max_frame_bytes, backlog
+            self._internet, self._name, port, accept, max_frame_bytes, backlog, raw
         )
         self._internet.ports[key] = listening
         return listening
