@@ -6,22 +6,53 @@ wait where they must.  A method that may wait returns its plain result when noth
 Deferred of the same result otherwise: callers ask `isinstance(result, Deferred)`.
 """
 
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, DeferredList
 
+from kafkalike.config import BrokerConfig
+from kafkalike.errors import (
+    NONE,
+    InvalidRequiredAcks,
+    InvalidTopicException,
+    KafkaError,
+    KafkaStorageError,
+    LeaderNotAvailable,
+    NotLeaderOrFollower,
+    OffsetNotAvailable,
+)
 from kafkalike.messages.control import (
+    AlterPartitionRequest,
+    AlterPartitionResponse,
     LeaderAndIsrRequest,
     LeaderAndIsrResponse,
     StopReplicaRequest,
     StopReplicaResponse,
 )
 from kafkalike.messages.fetch import FetchResponse
+from kafkalike.metrics import Metrics
+from kafkalike.runtime.ports import Clock, Disk, StorageError, Timer
+from kafkalike.runtime.tasks import TimerWheel
 from kafkalike.types import NO_EPOCH, TopicPartition
 
+from ..cluster.metadata_cache import MetadataCache
+from ..log.log import FetchIsolation, Log, Origin, VerificationGuard
+from ..log.manager import LogManager
+from .delayed import DelayedDelete, DelayedFetch, DelayedProduce, DeleteTarget
 from .fetch_session import FetchContext
-from .partition import Partition
+from .fetcher import FetchPeers
+from .fetchers import FetcherManager
+from .hosted import HostedPartitions
+from .isr import IsrManager
+from .partition import Changed, IsrProposal, Partition
+from .reading import Reader
+from .roles import RoleChanges, Roles
 from .values import (
+    CONSUMER,
+    DEBUGGING_CONSUMER,
+    READ_COMMITTED,
     AppendEntry,
     AppendResult,
     DeleteRecordsResult,
@@ -29,16 +60,140 @@ from .values import (
     FetchParams,
     ListedOffset,
     LogDirDescription,
+    LogDirPartition,
+    Loss,
+    StateChange,
 )
+from .wakeups import Wakeups
+
+INTERNAL_TOPICS: Final = frozenset(("__consumer_offsets", "__transaction_state"))
+_DOMAIN: Final = "kafka.server"
+_TYPE: Final = "ReplicaManager"
+
+RoleListener = Callable[[RoleChanges], object]
+
+
+class World:
+    """What the partitions of this broker share; see `PartitionWorld`."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        lag_time_max_s: float,
+        *,
+        clock: Clock,
+        metadata: MetadataCache,
+        changed: Callable[[Partition, int], None],
+        propose_isr: Callable[[Partition, IsrProposal], None],
+        journal: Callable[[StateChange], None],
+        lost: Callable[[Loss], None],
+    ) -> None:
+        self.broker_id = broker_id
+        self.lag_time_max_s = lag_time_max_s
+        self.monotonic = clock.monotonic
+        self.now_ms = clock.now_ms
+        self.is_alive = metadata.is_alive
+        self.changed = changed
+        self.propose_isr = propose_isr
+        self.journal = journal
+        self.lost = lost
 
 
 class ReplicaManager:
-    """The hosted partitions of one broker."""
+    """The hosted partitions of one broker.
+
+    `broker_epoch` gives the epoch of the present registration; `send_to_controller` see
+    `IsrManager`; `fetch_peers(index)` makes the connections of one fetcher index.  `journal` is
+    given every change of role or ISR, `loss_ledger` every truncation below a high watermark.
+    `dir_failed(path)` is called once per failed log directory after its partitions went offline.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        *,
+        clock: Clock,
+        wheel: TimerWheel,
+        logs: LogManager,
+        disk: Disk,
+        metadata: MetadataCache,
+        metrics: Metrics,
+        logger: logging.Logger,
+        state_change_logger: logging.Logger,
+        broker_epoch: Callable[[], int],
+        send_to_controller: "Callable[[AlterPartitionRequest], Deferred[AlterPartitionResponse]]",
+        fetch_peers: Callable[[int], FetchPeers],
+        dir_failed: Callable[[str], object] = lambda path: None,
+        journal: Callable[[StateChange], object] = lambda change: None,
+        loss_ledger: Callable[[Loss], object] = lambda loss: None,
+    ) -> None:
+        self._config = config
+        self._clock = clock
+        self._logs = logs
+        self._disk = disk
+        self._metadata = metadata
+        self._logger = logger
+        self._state_change_logger = state_change_logger
+        self._dir_failed = dir_failed
+        self._journal = journal
+        self._loss_ledger = loss_ledger
+        self._listeners: list[RoleListener] = []
+        self._failed_dirs: set[str] = set()
+        self._shrink_timer: Timer | None = None
+        self._shrink_period_s = config.replica_lag_time_max_ms / 2000
+        self._hosted = HostedPartitions(metadata)
+        self._wakeups = Wakeups(wheel, clock.call_soon)
+        self._isr = IsrManager(
+            config.broker_id,
+            clock=clock,
+            send_to_controller=send_to_controller,
+            broker_epoch=broker_epoch,
+            logger=logger,
+            decided=self._isr_decided,
+        )
+        self._world = World(
+            config.broker_id,
+            config.replica_lag_time_max_ms / 1000,
+            clock=clock,
+            metadata=metadata,
+            changed=self._wakeups.changed,
+            propose_isr=self._isr.submit,
+            journal=self._record_change,
+            lost=self._record_loss,
+        )
+        self._reader = Reader(self._hosted, disk_failed=self._partition_disk_failed)
+        self._fetchers = FetcherManager(
+            config,
+            clock=clock,
+            hosted=self._hosted,
+            peers=fetch_peers,
+            broker_epoch=broker_epoch,
+            disk_failed=self._partition_disk_failed,
+            logger=logger,
+            metrics=metrics,
+        )
+        self._roles = Roles(
+            config.broker_id,
+            world=self._world,
+            hosted=self._hosted,
+            logs=logs,
+            metadata=metadata,
+            fetchers=self._fetchers,
+            broker_epoch=broker_epoch,
+            disk_failed=self._disk_failed,
+            logger=state_change_logger,
+        )
+        self._expired_produce = metrics.counter(_DOMAIN, "DelayedProduceMetrics", "ExpiresPerSec")
+        self._isr_shrinks = metrics.counter(_DOMAIN, _TYPE, "IsrShrinksPerSec")
+        self._isr_expands = metrics.counter(_DOMAIN, _TYPE, "IsrExpandsPerSec")
+        self._isr_failures = metrics.counter(_DOMAIN, _TYPE, "FailedIsrUpdatesPerSec")
+        self._register_gauges(metrics)
 
     # -- lookup --------------------------------------------------------------------------------
 
     def partition(self, topic_partition: TopicPartition) -> Partition | None:
         """The hosted partition when it is online, else None."""
+        return self._hosted.get(topic_partition)
 
     def leader_partition(self, topic_partition: TopicPartition) -> Partition:
         """The partition led by this broker.
@@ -46,9 +201,24 @@ class ReplicaManager:
         Raises KafkaStorageError (offline), NotLeaderOrFollower (known to the cluster, not led here)
         or UnknownTopicOrPartition.
         """
+        partition = self._hosted.require(topic_partition)
+        if not partition.is_leader:
+            raise NotLeaderOrFollower(f"{topic_partition} is not led here")
+        return partition
 
     def online_partitions(self) -> Iterable[Partition]:
         """All hosted partitions whose log directory works."""
+        return self._hosted
+
+    @property
+    def fetchers(self) -> FetcherManager:
+        """The follower side."""
+        return self._fetchers
+
+    @property
+    def reader(self) -> Reader:
+        """Where throttle and replica selector are plugged in."""
+        return self._reader
 
     # -- orders of the controller --------------------------------------------------------------
 
@@ -56,20 +226,49 @@ class ReplicaManager:
         self, request: LeaderAndIsrRequest, version: int
     ) -> LeaderAndIsrResponse:
         """Take on the roles of a LeaderAndIsr, any version 0-7; answers every partition."""
+        response, changes = self._roles.become(request, version)
+        self._after_order(changes)
+        return response
 
     def stop_replicas(self, request: StopReplicaRequest, version: int) -> StopReplicaResponse:
         """Stop and perhaps delete replicas, any version 0-4; answers every partition."""
+        response, changes = self._roles.stop(request, version)
+        self._after_order(changes)
+        return response
 
     def check_controller_epoch(self, controller_epoch: int, broker_epoch: int) -> int:
         """For UpdateMetadata: the error code (STALE_BROKER_EPOCH, STALE_CONTROLLER_EPOCH) or NONE.
 
         Remembers the highest controller epoch.
         """
+        return self._roles.check_epochs(controller_epoch, broker_epoch)
 
     def metadata_updated(self) -> None:
-        """Call after the metadata cache took an UpdateMetadata."""
+        """Call after the metadata cache took an UpdateMetadata.
 
-    # -- clients and followers -----------------------------------------------------------------
+        A follower that died no longer holds up DeleteRecords.
+        """
+        if self._wakeups.delete_records.delayed:
+            for partition in self._hosted:
+                if self._wakeups.delete_records.watches(partition.topic_partition):
+                    self._wakeups.changed(partition, Changed.LOG_START)
+
+    def on_role_change(self, listener: RoleListener) -> None:
+        """Be told after each order: new leaders, new followers, stopped replicas."""
+        self._listeners.append(listener)
+
+    def begin_shutdown(self) -> None:
+        """Start no more fetchers: the controller is moving leaders away from here."""
+        self._roles.shutting_down = True
+
+    def _after_order(self, changes: RoleChanges) -> None:
+        # Those who wait for a lost leadership are answered before a later order may give it back.
+        self._wakeups.drain()
+        if changes.leaders or changes.followers or changes.stopped:
+            for listener in self._listeners:
+                listener(changes)
+
+    # -- produce -------------------------------------------------------------------------------
 
     def append(
         self,
@@ -77,7 +276,7 @@ class ReplicaManager:
         *,
         required_acks: int,
         timeout_ms: int,
-        origin: str = "client",
+        origin: Origin = "client",
         request_version: int = 11,
         internal_topics_allowed: bool = False,
     ) -> "list[AppendResult] | Deferred[list[AppendResult]]":
@@ -87,6 +286,90 @@ class ReplicaManager:
         REQUEST_TIMED_OUT, data stays).  Record buffers may be changed in place (offsets, epochs)
         and are not kept.
         """
+        results: list[AppendResult] = []
+        must_wait = False
+        flushes: list[Log] | None = None
+        for entry in entries:
+            topic_partition = entry.topic_partition
+            result = AppendResult(topic_partition)
+            results.append(result)
+            partition = self._hosted.get(topic_partition)
+            try:
+                if required_acks not in (-1, 0, 1):
+                    raise InvalidRequiredAcks(f"acks {required_acks} is none of -1, 0, 1")
+                if topic_partition.topic in INTERNAL_TOPICS and not (
+                    internal_topics_allowed or origin != "client"
+                ):
+                    raise InvalidTopicException(f"{topic_partition.topic} is an internal topic")
+                if partition is None:
+                    raise self._hosted.absence(topic_partition)
+                guard = entry.verification
+                info = partition.append_as_leader(
+                    entry.records,
+                    required_acks=required_acks,
+                    origin=origin,
+                    verification=guard if isinstance(guard, VerificationGuard) else None,
+                    request_version=request_version,
+                )
+            except KafkaError as error:
+                _refuse(result, error)
+                if partition is not None and partition.log is not None:
+                    result.log_start_offset = partition.log.log_start_offset
+                continue
+            except StorageError as error:
+                assert partition is not None
+                self._partition_disk_failed(partition, error)
+                _refuse(result, KafkaStorageError(str(error)))
+                continue
+            result.base_offset = info.first_offset
+            result.last_offset = info.last_offset
+            result.log_append_time_ms = info.log_append_time_ms
+            result.log_start_offset = info.log_start_offset
+            result.leader_epoch = partition.leader_epoch
+            log = partition.log
+            assert log is not None
+            if required_acks == -1 and log.high_watermark <= info.last_offset:
+                must_wait = True
+            if info.needs_flush:
+                flushes = [log] if flushes is None else [*flushes, log]
+        if flushes is not None and required_acks != 0:
+            return self._flush_then(flushes, results, must_wait, timeout_ms)
+        if must_wait:
+            return self._await_replication(results, timeout_ms)
+        return results
+
+    def _await_replication(
+        self, results: list[AppendResult], timeout_ms: int
+    ) -> "list[AppendResult] | Deferred[list[AppendResult]]":
+        operation = DelayedProduce(results, self._hosted, self._expired_produce.mark)
+        keys = [result.topic_partition for result in results if result.error_code == NONE]
+        if self._wakeups.produce.watch(operation, keys, timeout_ms / 1000):
+            return results
+        return operation.answer
+
+    def _flush_then(
+        self, logs: list[Log], results: list[AppendResult], must_wait: bool, timeout_ms: int
+    ) -> "Deferred[list[AppendResult]]":
+        """flush.messages asks for the device before the acknowledgement."""
+        flushed = DeferredList(
+            [self._logs.flush(log) for log in logs], fireOnOneErrback=False, consumeErrors=True
+        )
+
+        def go_on(
+            outcomes: "list[tuple[bool, object]]",
+        ) -> "list[AppendResult] | Deferred[list[AppendResult]]":
+            for log, (succeeded, _) in zip(logs, outcomes, strict=True):
+                if not succeeded:
+                    for result in results:
+                        if result.topic_partition == log.topic_partition:
+                            _refuse(result, KafkaStorageError("the log could not be flushed"))
+            if must_wait:
+                return self._await_replication(results, timeout_ms)
+            return results
+
+        return flushed.addCallback(go_on)  # type: ignore[return-value]
+
+    # -- fetch ---------------------------------------------------------------------------------
 
     def fetch(
         self, params: FetchParams, context: FetchContext
@@ -96,6 +379,25 @@ class ReplicaManager:
         `context` comes from `FetchSessions.begin`.  Partitions whose `error_code` the handler set
         are answered with it and not read.
         """
+        found = self._reader.read(params, context, record_progress=True)
+        if (
+            params.max_wait_ms <= 0
+            or found.answer_now
+            or found.size_bytes >= params.min_bytes
+            or found.refused == context.size
+        ):
+            return context.respond(found.results)
+        operation = DelayedFetch(self._reader, params, context)
+        purgatory = self._wakeups.consumers if params.reads_committed else self._wakeups.followers
+        keys: Iterable[object]
+        if context.session is not None:
+            keys = (context.session,)
+        else:
+            keys = [entry.topic_partition for entry in context.partitions()]
+        purgatory.watch(operation, keys, params.max_wait_ms / 1000)
+        return operation.answer
+
+    # -- offsets -------------------------------------------------------------------------------
 
     def list_offset(
         self,
@@ -108,6 +410,27 @@ class ReplicaManager:
         current_leader_epoch: int = NO_EPOCH,
     ) -> ListedOffset:
         """ListOffsets for one partition.  Raises KafkaError (reference: broker-errors 5)."""
+        partition = self._hosted.require(topic_partition)
+        if replica_id != CONSUMER:
+            isolation = FetchIsolation.LOG_END
+        elif isolation_level == READ_COMMITTED:
+            isolation = FetchIsolation.TXN_COMMITTED
+        else:
+            isolation = FetchIsolation.HIGH_WATERMARK
+        try:
+            return partition.list_offset(
+                timestamp,
+                isolation,
+                None if current_leader_epoch == NO_EPOCH else current_leader_epoch,
+                only_leader=replica_id != DEBUGGING_CONSUMER,
+            )
+        except OffsetNotAvailable as error:
+            if version >= 5:
+                raise
+            raise LeaderNotAvailable(error.message) from error
+        except StorageError as error:
+            self._partition_disk_failed(partition, error)
+            raise KafkaStorageError(str(error)) from error
 
     def offset_for_leader_epoch(
         self,
@@ -118,27 +441,191 @@ class ReplicaManager:
         replica_id: int,
     ) -> EpochEndOffset:
         """OffsetForLeaderEpoch for one partition.  Raises KafkaError."""
+        partition = self._hosted.require(topic_partition)
+        return partition.offset_for_leader_epoch(
+            None if current_leader_epoch == NO_EPOCH else current_leader_epoch,
+            leader_epoch,
+            only_leader=True,
+        )
 
     def delete_records(
         self, offsets: Mapping[TopicPartition, int], *, timeout_ms: int
     ) -> "dict[TopicPartition, DeleteRecordsResult] | Deferred[dict[TopicPartition, DeleteRecordsResult]]":  # noqa: E501
         """Move log starts; waits until all live replicas have followed or `timeout_ms` passed."""
+        results: dict[TopicPartition, DeleteRecordsResult] = {}
+        targets: list[DeleteTarget] = []
+        for topic_partition, offset in offsets.items():
+            try:
+                if topic_partition.topic in INTERNAL_TOPICS:
+                    raise InvalidTopicException(f"{topic_partition.topic} is an internal topic")
+                partition = self._hosted.require(topic_partition)
+                target = partition.delete_records(offset)
+                results[topic_partition] = DeleteRecordsResult(partition.low_watermark)
+                targets.append(DeleteTarget(topic_partition, target))
+            except KafkaError as error:
+                results[topic_partition] = DeleteRecordsResult(error_code=error.code)
+        operation = DelayedDelete(results, targets, self._hosted, lambda one: one.low_watermark)
+        keys = [target.topic_partition for target in targets]
+        if not targets or self._wakeups.delete_records.try_complete_else_watch(
+            operation, keys, timeout_ms / 1000
+        ):
+            return results
+        return operation.answer
+
+    # -- log directories -----------------------------------------------------------------------
+
+    def log_dir_failed(self, path: str) -> None:
+        """A log directory is no longer usable: its partitions go offline until a restart."""
+        if path in self._failed_dirs:
+            return
+        self._failed_dirs.add(path)
+        gone = [
+            partition
+            for partition in self._hosted
+            if partition.log is not None and partition.log.parent_dir == path
+        ]
+        self._logger.error("log directory %s failed, %d partitions go offline", path, len(gone))
+        self._fetchers.remove([partition.topic_partition for partition in gone])
+        for partition in gone:
+            self._hosted.take_offline(partition.topic_partition)
+            partition.record("offline")
+            partition.stop()
+        self._dir_failed(path)
+
+    def _partition_disk_failed(self, partition: Partition, error: StorageError) -> None:
+        log = partition.log
+        if log is not None:
+            self._disk_failed(log.parent_dir, error)
+
+    def _disk_failed(self, path: str, error: StorageError) -> None:
+        self._logger.error("error of the disk in %s: %s", path, error)
+        self.log_dir_failed(path)
 
     def describe_log_dirs(
         self, partitions: set[TopicPartition] | None = None
     ) -> list[LogDirDescription]:
         """Every log directory with its logs (all, or only those asked for)."""
+        by_dir: dict[str, list[LogDirPartition]] = {path: [] for path in self._logs.live_dirs}
+        for log in self._logs.all_logs():
+            key = log.topic_partition
+            if log.parent_dir in by_dir and (partitions is None or key in partitions):
+                by_dir[log.parent_dir].append(
+                    LogDirPartition(key, log.size, self._offset_lag(log), log.is_future)
+                )
+        described = []
+        for path, logs in by_dir.items():
+            total, usable = -1, -1
+            try:
+                total, usable = self._disk.space(path)
+            except StorageError as error:
+                self._logger.warning("cannot ask for the space of %s: %s", path, error)
+            described.append(LogDirDescription(path, NONE, logs, total, usable))
+        described.extend(
+            LogDirDescription(path, KafkaStorageError.code, []) for path in self._logs.offline_dirs
+        )
+        return described
+
+    def _offset_lag(self, log: Log) -> int:
+        if not log.is_future:
+            return max(log.high_watermark - log.log_end_offset, 0)
+        current = self._logs.get_log(log.topic_partition)
+        return -1 if current is None else current.log_end_offset - log.log_end_offset
 
     # -- life ----------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Start the ISR timer."""
+        self._shrink_timer = self._clock.call_later(self._shrink_period_s, self._shrink_isrs)
 
     def stop(self) -> "Deferred[None]":
         """Stop fetchers and timers, complete what waits, write high watermarks."""
+        self.begin_shutdown()
+        if self._shrink_timer is not None:
+            self._shrink_timer.cancel()
+            self._shrink_timer = None
+        self._fetchers.stop()
+        self._isr.stop()
+        self._wakeups.expire_all()
+        return self._logs.checkpoint_high_watermarks()
 
-    def on_leadership_change(
-        self,
-        listener: Callable[[Sequence[Partition], Sequence[Partition], Sequence[TopicPartition]], None],
-    ) -> None:
-        """Be told after each LeaderAndIsr / StopReplica: (new leaders, new followers, deleted)."""
+    def _shrink_isrs(self) -> None:
+        self._shrink_timer = self._clock.call_later(self._shrink_period_s, self._shrink_isrs)
+        for partition in self._hosted:
+            partition.maybe_shrink_isr()
+
+    def _isr_decided(self, partition: Partition, proposal: IsrProposal, code: int) -> None:
+        if code != NONE:
+            self._isr_failures.mark()
+        elif proposal.expands:
+            self._isr_expands.mark()
+        else:
+            self._isr_shrinks.mark()
+
+    def _record_change(self, change: StateChange) -> None:
+        self._state_change_logger.info(
+            "%s %s: leader=%d leader_epoch=%d isr=%s partition_epoch=%d controller_epoch=%d"
+            " high_watermark=%d log_end_offset=%d",
+            change.topic_partition,
+            change.kind,
+            change.leader,
+            change.leader_epoch,
+            change.isr,
+            change.partition_epoch,
+            change.controller_epoch,
+            change.high_watermark,
+            change.log_end_offset,
+        )
+        self._journal(change)
+
+    def _record_loss(self, loss: Loss) -> None:
+        self._state_change_logger.warning(
+            "%s loses offsets %d to %d below its high watermark: leader epoch %d gives way to %d",
+            loss.topic_partition,
+            loss.first_offset,
+            loss.end_offset - 1,
+            loss.old_leader_epoch,
+            loss.new_leader_epoch,
+        )
+        self._loss_ledger(loss)
+
+    def _register_gauges(self, metrics: Metrics) -> None:
+        def count(test: Callable[[Partition], bool]) -> Callable[[], float]:
+            return lambda: sum(1 for partition in self._hosted if test(partition))
+
+        for name, read in {
+            "LeaderCount": count(lambda p: p.is_leader),
+            "PartitionCount": lambda: len(self._hosted),
+            "OfflineReplicaCount": lambda: self._hosted.offline_count,
+            "UnderReplicatedPartitions": count(lambda p: p.is_under_replicated),
+            "UnderMinIsrPartitionCount": count(lambda p: p.is_under_min_isr),
+            "AtMinIsrPartitionCount": count(lambda p: p.is_at_min_isr),
+            "ReassigningPartitions": count(lambda p: p.is_leader and p.is_reassigning),
+        }.items():
+            metrics.gauge(_DOMAIN, _TYPE, name, read)
+        wakeups = self._wakeups
+        for kind, purgatories in {
+            "Produce": (wakeups.produce,),
+            "Fetch": (wakeups.consumers, wakeups.followers),
+            "DeleteRecords": (wakeups.delete_records,),
+        }.items():
+            metrics.gauge(
+                _DOMAIN,
+                "DelayedOperationPurgatory",
+                "PurgatorySize",
+                lambda waiting=purgatories: sum(one.watched for one in waiting),
+                delayedOperation=kind,
+            )
+            metrics.gauge(
+                _DOMAIN,
+                "DelayedOperationPurgatory",
+                "NumDelayedOperations",
+                lambda waiting=purgatories: sum(one.delayed for one in waiting),
+                delayedOperation=kind,
+            )
+
+
+def _refuse(result: AppendResult, error: KafkaError) -> None:
+    result.error_code = error.code
+    result.error_message = error.message
+    result.record_errors = error.record_errors
+    result.base_offset = result.last_offset = result.log_append_time_ms = -1

@@ -2,97 +2,12 @@
 
 An operation is tried, registered under all its keys and tried once more, so that a change between
 the first try and the registration is not missed.  Whoever changes something names the key; the
-operations waiting there are tried again.  Time-outs run on one timer wheel for all operations, so a
-waiting request costs no timer of its own.
+operations waiting there are tried again.  Time-outs share one timer wheel.
 """
 
-from collections.abc import Callable, Hashable, Iterable
-from typing import Final
+from collections.abc import Hashable, Iterable
 
-from kafkalike.runtime.ports import Clock, Timer
-
-TICK_S: Final = 0.01
-"""Resolution of the wheel."""
-
-
-class WheelTimer:
-    """One pending call of a `TimerWheel`."""
-
-    __slots__ = ("callback", "tick")
-
-    def __init__(self, callback: Callable[[], object], tick: int) -> None:
-        self.callback: Callable[[], object] | None = callback
-        self.tick = tick
-
-    def cancel(self) -> None:
-        """Forget the call; harmless when it already ran or was cancelled."""
-        self.callback = None
-
-
-class TimerWheel:
-    """Many coarse timers over one `Clock.call_later`.
-
-    A call runs at the first tick (10 ms) at or after its time.  While nothing is pending no timer of
-    the clock is held.
-    """
-
-    __slots__ = ("_clock", "_slots", "_timer", "_next_tick", "_origin_s", "_running")
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._origin_s = clock.monotonic()
-        self._slots: dict[int, list[WheelTimer]] = {}
-        self._timer: Timer | None = None
-        self._next_tick = 0
-        self._running = False
-
-    def __len__(self) -> int:
-        """Calls that are still to run."""
-        return sum(1 for slot in self._slots.values() for timer in slot if timer.callback)
-
-    def call_later(self, delay_s: float, callback: Callable[[], object]) -> WheelTimer:
-        """Call once after `delay_s` seconds, rounded up to a tick."""
-        elapsed_s = self._clock.monotonic() - self._origin_s
-        tick = int((elapsed_s + max(delay_s, 0.0)) / TICK_S) + 1
-        timer = WheelTimer(callback, tick)
-        slot = self._slots.get(tick)
-        if slot is None:
-            self._slots[tick] = [timer]
-            self._arm(tick)
-        else:
-            slot.append(timer)
-        return timer
-
-    def stop(self) -> None:
-        """Forget all calls."""
-        self._slots.clear()
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def _arm(self, tick: int) -> None:
-        if self._running or (self._timer is not None and self._next_tick <= tick):
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-        self._next_tick = tick
-        due_s = self._origin_s + tick * TICK_S
-        self._timer = self._clock.call_later(max(due_s - self._clock.monotonic(), 0.0), self._run)
-
-    def _run(self) -> None:
-        self._timer = None
-        self._running = True
-        try:
-            now_tick = int((self._clock.monotonic() - self._origin_s) / TICK_S + 1e-6)
-            for tick in sorted(tick for tick in self._slots if tick <= now_tick):
-                for timer in self._slots.pop(tick):
-                    callback, timer.callback = timer.callback, None
-                    if callback is not None:
-                        callback()
-        finally:
-            self._running = False
-            if self._slots:
-                self._arm(min(self._slots))
+from kafkalike.runtime.tasks import TimerWheel, WheelTimer
 
 
 class DelayedOperation:
@@ -102,10 +17,12 @@ class DelayedOperation:
     runs `on_complete`; all later ones find it done.
     """
 
-    __slots__ = ("completed", "_timer")
+    __slots__ = ("_home", "_keys", "_timer", "completed")
 
     def __init__(self) -> None:
         self.completed = False
+        self._home: Purgatory | None = None
+        self._keys: tuple[Hashable, ...] = ()
         self._timer: WheelTimer | None = None
 
     def try_complete(self) -> bool:
@@ -124,44 +41,100 @@ class DelayedOperation:
         if self.completed:
             return False
         self.completed = True
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        if self._home is not None:
+            self._home._forget(self)
         self.on_complete()
         return True
+
+    def expire(self) -> None:
+        """The time is over."""
+        if not self.completed:
+            self.on_expire()
+            self.force_complete()
 
 
 class Purgatory:
     """Waiting operations of one kind by key.
 
-    Bound: completed operations are swept out of the lists of other keys when `purge_interval` have
-    gathered, and a list loses its completed members whenever its key is checked.
+    Nothing is left behind by a completed operation.  Bounded by the connections of the broker (one
+    request each) and by the time-outs.
     """
 
-    def __init__(self, name: str, wheel: TimerWheel, *, purge_interval: int = 1000) -> None:
+    def __init__(self, name: str, wheel: TimerWheel) -> None:
         self.name = name
         self._wheel = wheel
-        self._purge_interval = purge_interval
-        self._watched: dict[Hashable, list[DelayedOperation]] = {}
+        self._watched: dict[Hashable, dict[DelayedOperation, None]] = {}
         self._delayed = 0
-        self._stale = 0
-        self._multi = 0
 
     @property
     def delayed(self) -> int:
         """Operations that wait."""
         return self._delayed
 
+    @property
+    def watched(self) -> int:
+        """Registrations: an operation counts once for each of its keys."""
+        return sum(len(operations) for operations in self._watched.values())
+
     def watches(self, key: Hashable) -> bool:
-        """Whether anything may wait for `key`."""
+        """Whether anything waits for `key`."""
         return key in self._watched
 
     def try_complete_else_watch(
         self, operation: DelayedOperation, keys: Iterable[Hashable], timeout_s: float
     ) -> bool:
         """Complete at once if possible, else wait for the keys.  True when completed."""
-        raise NotImplementedError
+        return operation.try_complete() or self.watch(operation, keys, timeout_s)
+
+    def watch(
+        self, operation: DelayedOperation, keys: Iterable[Hashable], timeout_s: float
+    ) -> bool:
+        """Register an operation that its caller has just tried, and try again.
+
+        True when that completed it.  Without time left it expires at once.
+        """
+        assert operation._home is None and not operation.completed
+        operation._home = self
+        operation._keys = tuple(dict.fromkeys(keys))
+        self._delayed += 1
+        for key in operation._keys:
+            waiting = self._watched.get(key)
+            if waiting is None:
+                self._watched[key] = {operation: None}
+            else:
+                waiting[operation] = None
+        if operation.try_complete():
+            return True
+        if timeout_s <= 0:
+            operation.expire()
+            return True
+        operation._timer = self._wheel.call_later(timeout_s, operation.expire)
+        return False
 
     def check(self, key: Hashable) -> int:
-        """Try the operations that wait for `key`; how many were completed."""
-        raise NotImplementedError
+        """Try the operations that wait for `key`, oldest first; how many were completed."""
+        waiting = self._watched.get(key)
+        if waiting is None:
+            return 0
+        completed = 0
+        for operation in list(waiting):
+            if not operation.completed and operation.try_complete():
+                completed += 1
+        return completed
+
+    def expire_all(self) -> None:
+        """Let every operation run into its time-out now (the broker stops)."""
+        for waiting in list(self._watched.values()):
+            for operation in list(waiting):
+                operation.expire()
+
+    def _forget(self, operation: DelayedOperation) -> None:
+        self._delayed -= 1
+        if operation._timer is not None:
+            operation._timer.cancel()
+            operation._timer = None
+        for key in operation._keys:
+            waiting = self._watched[key]
+            del waiting[operation]
+            if not waiting:
+                del self._watched[key]

@@ -13,6 +13,7 @@ from kafkalike.runtime.ports import Buffer
 from kafkalike.types import NO_EPOCH, ZERO_UUID, TopicPartition
 
 if TYPE_CHECKING:
+    from .fetch_session import FetchSession
     from .partition import Partition
 
 NO_OFFSET: Final = -1
@@ -73,8 +74,9 @@ class FetchParams:
     replica_epoch: int = -1
 
     @property
-    def from_follower(self) -> bool:
-        return self.replica_id >= 0
+    def reads_committed(self) -> bool:
+        """Bounded by the high watermark or below: everybody but replicas."""
+        return self.replica_id < 0 and self.replica_id != FUTURE_REPLICA
 
 
 class FetchPartition:
@@ -86,19 +88,19 @@ class FetchPartition:
     """
 
     __slots__ = (
-        "topic_partition",
-        "topic_id",
-        "fetch_offset",
-        "log_start_offset",
-        "max_bytes",
-        "current_leader_epoch",
-        "last_fetched_epoch",
-        "error_code",
         "cached_high_watermark",
         "cached_log_start_offset",
+        "current_leader_epoch",
+        "dirty",
+        "error_code",
+        "fetch_offset",
+        "last_fetched_epoch",
+        "log_start_offset",
+        "max_bytes",
         "partition",
         "session",
-        "dirty",
+        "topic_id",
+        "topic_partition",
     )
 
     def __init__(
@@ -123,8 +125,34 @@ class FetchPartition:
         self.cached_high_watermark = NO_OFFSET
         self.cached_log_start_offset = NO_OFFSET
         self.partition: "Partition | None" = None
-        self.session: object | None = None
+        """The hosted partition that this entry watches."""
+        self.session: "FetchSession | None" = None
         self.dirty = True
+        """Whether the session must look at it."""
+
+    def update(self, request: "FetchPartition") -> None:
+        """Take over what a later request of the session says."""
+        self.fetch_offset = request.fetch_offset
+        self.log_start_offset = request.log_start_offset
+        self.max_bytes = request.max_bytes
+        self.current_leader_epoch = request.current_leader_epoch
+        self.last_fetched_epoch = request.last_fetched_epoch
+
+    def attach(self, partition: "Partition") -> None:
+        """Watch a partition: it marks this entry dirty when it changes."""
+        self.detach()
+        self.partition = partition
+        if partition.watchers is None:
+            partition.watchers = {}
+        partition.watchers[self] = None
+
+    def detach(self) -> None:
+        """Watch no more."""
+        partition, self.partition = self.partition, None
+        if partition is not None and partition.watchers is not None:
+            partition.watchers.pop(self, None)
+            if not partition.watchers:
+                partition.watchers = None
 
 
 class ListedOffset(NamedTuple):
