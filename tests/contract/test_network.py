@@ -733,8 +733,8 @@ def test_both_ends_speak_frames(world: World, listening: Listening) -> None:
     listening.on_frame = echo
     ours = Recorder()
     done = outgoing(world, listening.port.port, ours)
-    world.until(lambda: ours.connections == 1)
-    assert done.called
+    world.until(lambda: bool(done.called))
+    assert ours.connections == 1
     ours.transport.write([framed(b"ping"), framed(b"pong" * 1_000_000)])
     world.until(lambda: len(ours.frames) == 2)
     assert ours.frames == [b"ping", b"pong" * 1_000_000]
