@@ -9,7 +9,7 @@ can only be empty.
 from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
 
-from kafkalike.errors import KafkaError, UnknownServerError
+from kafkalike.errors import KafkaError, UnknownServerError, error_name
 from kafkalike.protocol.struct import Request, Response
 
 from . import (
@@ -36,6 +36,11 @@ class Cause(NamedTuple):
 
     code: int
     message: str | None
+
+    @property
+    def text(self) -> str:
+        """A text for the few APIs that never leave it out."""
+        return self.message or error_name(self.code)
 
 
 def error_response(
@@ -75,6 +80,7 @@ def _produce(
                 ],
             )
             for topic in request.topic_data
+            if topic.partition_data
         ]
     )
 
@@ -95,7 +101,6 @@ def _fetch(request: fetch.FetchRequest, version: int, cause: Cause) -> fetch.Fet
                         partition_index=partition.partition,
                         error_code=cause.code,
                         high_watermark=-1,
-                        records=b"",
                     )
                     for partition in topic.partitions
                 ],
@@ -167,14 +172,14 @@ def _find_coordinator(
 ) -> groups.FindCoordinatorResponse:
     if version < 4:
         return groups.FindCoordinatorResponse(
-            error_code=cause.code, error_message=cause.message, node_id=-1, port=-1
+            error_code=cause.code, error_message=cause.text, node_id=-1, port=-1
         )
     return groups.FindCoordinatorResponse(
         coordinators=[
             groups.FindCoordinatorResponse.Coordinator(
                 key=key,
                 error_code=cause.code,
-                error_message=cause.message,
+                error_message=cause.text,
                 node_id=-1,
                 port=-1,
             )
@@ -302,6 +307,7 @@ def _offset_fetch(
                 ],
             )
             for topic in request.topics or ()
+            if topic.partition_indexes
         ]
     )
 
@@ -392,6 +398,7 @@ def _write_txn_markers(
                         ],
                     )
                     for topic in marker.topics
+                    if topic.partition_indexes
                 ],
             )
             for marker in request.markers
@@ -513,7 +520,7 @@ def _describe_configs(
         results=[
             configs.DescribeConfigsResponse.DescribeConfigsResult(
                 error_code=cause.code,
-                error_message=cause.message,
+                error_message=cause.text,
                 resource_type=resource.resource_type,
                 resource_name=resource.resource_name,
             )
@@ -589,7 +596,16 @@ def _delete_acls(
 def _create_delegation_token(
     request: acls.CreateDelegationTokenRequest, version: int, cause: Cause
 ) -> acls.CreateDelegationTokenResponse:
-    return acls.CreateDelegationTokenResponse(error_code=cause.code)
+    return acls.CreateDelegationTokenResponse(
+        error_code=cause.code,
+        principal_type="User",
+        principal_name="ANONYMOUS",
+        token_requester_principal_type="User" if version >= 3 else "",
+        token_requester_principal_name="ANONYMOUS" if version >= 3 else "",
+        issue_timestamp_ms=-1,
+        expiry_timestamp_ms=-1,
+        max_timestamp_ms=-1,
+    )
 
 
 def _renew_delegation_token(
@@ -625,8 +641,16 @@ def _sasl_authenticate(
 def _describe_user_scram_credentials(
     request: sasl.DescribeUserScramCredentialsRequest, version: int, cause: Cause
 ) -> sasl.DescribeUserScramCredentialsResponse:
-    return sasl.DescribeUserScramCredentialsResponse(
-        error_code=cause.code, error_message=cause.message
+    response = sasl.DescribeUserScramCredentialsResponse
+    return response(
+        error_code=cause.code,
+        error_message=cause.message,
+        results=[
+            response.DescribeUserScramCredentialsResult(
+                error_code=cause.code, error_message=cause.message
+            )
+            for _ in request.users or ()
+        ],
     )
 
 
@@ -652,7 +676,7 @@ def _elect_leaders(
 ) -> cluster.ElectLeadersResponse:
     result = cluster.ElectLeadersResponse.ReplicaElectionResult
     return cluster.ElectLeadersResponse(
-        error_code=cause.code,
+        error_code=cause.code if version >= 1 else 0,
         replica_election_results=[
             result(
                 topic=topic.topic,
@@ -763,7 +787,7 @@ def _alter_client_quotas(
         entries=[
             entry_type(
                 error_code=cause.code,
-                error_message=cause.message,
+                error_message=cause.text,
                 entity=[
                     entry_type.EntityData(
                         entity_type=entity.entity_type, entity_name=entity.entity_name
