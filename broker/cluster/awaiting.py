@@ -27,6 +27,46 @@ class _Waiting:
         self.timer: Timer | None = None
 
 
+class FirstUpdate:
+    """Holds back answers that would show an empty cluster only because nobody has told us yet.
+
+    Bounded: after `limit_s` without a word of any controller the answer shows what is known.
+    """
+
+    def __init__(self, cache: MetadataCache, clock: Clock, limit_s: float) -> None:
+        self._cache = cache
+        self._clock = clock
+        self._limit_s = limit_s
+        self._waiting: list[Deferred[None]] = []
+        cache.add_listener(self._release)
+
+    def wait(self) -> "Deferred[None] | None":
+        """None when there is nothing to wait for."""
+        if self._cache.snapshot.version > 0:
+            return None
+        result: Deferred[None] = Deferred()
+        self._waiting.append(result)
+        timer = self._clock.call_later(self._limit_s, self._give_up, result)
+
+        def stop_timer(value: None) -> None:
+            timer.cancel()
+
+        return result.addCallback(stop_timer)
+
+    def _give_up(self, result: "Deferred[None]") -> None:
+        self._waiting.remove(result)
+        result.callback(None)
+
+    def _release(self, _: MetadataUpdate | None = None) -> None:
+        waiting, self._waiting = self._waiting, []
+        for result in waiting:
+            result.callback(None)
+
+    def stop(self) -> None:
+        """Answer everybody now."""
+        self._release()
+
+
 class MetadataWaiter:
     """Waits on topics; woken by metadata updates that touch them.
 

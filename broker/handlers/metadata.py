@@ -41,6 +41,7 @@ from ..auth.authorizer import (
     authorized_operations,
 )
 from ..cluster.auto_topics import AutoTopics
+from ..cluster.awaiting import FirstUpdate
 from ..cluster.metadata_cache import MetadataCache, MetadataSnapshot, PartitionMetadata
 from ..cluster.topic_names import is_internal, topic_name_problem
 from .request import RequestContext, Route, route
@@ -70,7 +71,10 @@ class MetadataApi:
         auto_topics: AutoTopics,
         cluster_id: str,
         config: BrokerConfig,
+        first_update: FirstUpdate | None = None,
     ) -> None:
+        """`first_update` holds back answers until this broker knows the cluster."""
+        self._first_update = first_update
         self._metadata = metadata
         self._authorizer = authorizer
         self._auto_topics = auto_topics
@@ -89,8 +93,24 @@ class MetadataApi:
         self, request: MetadataRequest, ctx: RequestContext
     ) -> "MetadataResponse | Awaitable[MetadataResponse]":
         """Answer at once unless topics have to be created first."""
+        _check_topics(request, ctx.api_version)
+        if self._first_update is not None:
+            wait = self._first_update.wait()
+            if wait is not None:
+                return self._metadata_later(request, ctx, wait)
+        return self._metadata_now(request, ctx)
+
+    async def _metadata_later(
+        self, request: MetadataRequest, ctx: RequestContext, wait: Awaitable[None]
+    ) -> MetadataResponse:
+        await wait
+        answer = self._metadata_now(request, ctx)
+        return answer if isinstance(answer, MetadataResponse) else await answer
+
+    def _metadata_now(
+        self, request: MetadataRequest, ctx: RequestContext
+    ) -> "MetadataResponse | Awaitable[MetadataResponse]":
         version = ctx.api_version
-        _check_topics(request, version)
         snapshot = self._metadata.snapshot
         wants_all = request.topics is None or (version == 0 and not request.topics)
         selection = self._select(request, ctx, snapshot, wants_all)
@@ -225,9 +245,11 @@ class MetadataApi:
 
     # -- DescribeCluster -----------------------------------------------------------------------
 
-    def describe_cluster(
+    async def describe_cluster(
         self, request: DescribeClusterRequest, ctx: RequestContext
     ) -> DescribeClusterResponse:
+        if self._first_update is not None and (wait := self._first_update.wait()) is not None:
+            await wait
         if request.endpoint_type != _BROKER_ENDPOINTS:
             return self._wrong_endpoints(request, ctx.api_version)
         snapshot = self._metadata.snapshot

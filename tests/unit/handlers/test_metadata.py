@@ -11,11 +11,14 @@ from kafkalike.broker.auth.authorizer import (
     PermissiveAuthorizer,
     ResourceType,
 )
+from kafkalike.broker.cluster.awaiting import FirstUpdate
 from kafkalike.broker.cluster.metadata_cache import MetadataCache
 from kafkalike.broker.handlers.metadata import MetadataApi
 from kafkalike.config import BrokerConfig
 from kafkalike.messages.metadata import DescribeClusterRequest, MetadataRequest, MetadataResponse
+from kafkalike.runtime.tasks import as_deferred
 from kafkalike.types import ZERO_UUID
+from tests.fakes import FakeClock, result_of
 from tests.unit.cluster.support import update_metadata
 from tests.unit.handlers.support import PickyAuthorizer, answer, context
 
@@ -213,12 +216,35 @@ def test_authorised_operations_only_when_asked() -> None:
     )
 
 
+@pytest.mark.parametrize("told", [True, False])
+def test_the_first_answer_waits_for_the_controller(told: bool) -> None:
+    clock = FakeClock()
+    world = World()
+    cache = MetadataCache(1)
+    auto: Any = world.auto
+    config = BrokerConfig.parse({"zookeeper.connect": "z:1", "broker.id": "1"})
+    first = FirstUpdate(cache, clock, 5.0)
+    api = MetadataApi(cache, PermissiveAuthorizer(), auto, "cluster", config, first)
+    wanted = MetadataRequest(topics=[_Topic(name="t")])
+    work = as_deferred(api.metadata(wanted, context(12)))  # type: ignore[arg-type]
+    assert not work.called
+    if told:
+        cache.update(update_metadata({"t": [(0, 1, [1])]}))
+        assert codes(result_of(work)) == {"t": 0}
+        assert isinstance(api.metadata(wanted, context(12)), MetadataResponse)
+        assert auto.asked == []
+    else:
+        clock.advance(5)
+        assert codes(result_of(work)) == {"t": 5}
+    assert clock.pending() == 0
+
+
 @pytest.mark.parametrize(
     ("version", "endpoint_type", "code"), [(1, 1, 0), (1, 2, 114), (1, 3, 115), (0, 1, 0)]
 )
 def test_describe_cluster(version: int, endpoint_type: int, code: int) -> None:
     request = DescribeClusterRequest(endpoint_type=endpoint_type)
-    response = World().api.describe_cluster(request, context(version))
+    response = answer(World().api.describe_cluster(request, context(version)))
     assert response.error_code == code
     if not code:
         assert [b.broker_id for b in response.brokers] == [1, 2]

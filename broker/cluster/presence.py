@@ -1,0 +1,178 @@
+"""This broker's registration, and its orderly departure.
+
+The epoch of the registration (the czxid of its znode) tells apart the lives of one broker id
+(reference: zookeeper 2.2, controller 9 and 17).
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from kafkalike.config import BrokerConfig
+from kafkalike.errors import NONE, error_name
+from kafkalike.messages.control import ControlledShutdownRequest, ControlledShutdownResponse
+from kafkalike.net.client import BrokerClient, PeerError
+from kafkalike.runtime.ports import Clock, Network
+from kafkalike.runtime.tasks import sleep
+from kafkalike.types import NO_BROKER_EPOCH, Endpoint
+from kafkalike.zk import brokers as zk_brokers
+from kafkalike.zk import election as zk_election
+from kafkalike.zk.client import SessionState, ZkClient, ZkError
+from kafkalike.zk.payload import CorruptZnode
+from kafkalike.zk.znodes import BrokerInfo
+
+CONTROLLED_SHUTDOWN_VERSION: Final = 3
+FOREIGN_SESSION_GRACE_S: Final = 5.0
+"""On top of the session timeout: how long the node of an earlier life of this broker is awaited."""
+
+
+class Presence:
+    """Registers the broker, again after each new session, and says goodbye."""
+
+    def __init__(
+        self,
+        zk: ZkClient,
+        clock: Clock,
+        broker_id: int,
+        config: BrokerConfig,
+        logger: logging.Logger,
+    ) -> None:
+        self._zk = zk
+        self._clock = clock
+        self._broker_id = broker_id
+        self._config = config
+        self._logger = logger
+        self._session_id = 0
+        self.broker_epoch = NO_BROKER_EPOCH
+        """Epoch of the present registration; -1 before the first."""
+        self.endpoints: Sequence[Endpoint] = ()
+        """What is advertised, with real ports."""
+
+    def epoch(self) -> int:
+        """`broker_epoch` as a callable, for those who need it anew for every request."""
+        return self.broker_epoch
+
+    async def register(self) -> int:
+        """Announce the broker under the present session; returns its epoch.
+
+        Raises DuplicateBrokerRegistration, SessionExpired or another ZkError.
+        """
+        info = BrokerInfo(
+            tuple(self.endpoints),
+            rack=self._config.broker_rack,
+            timestamp_ms=self._clock.now_ms(),
+        )
+        registration = await zk_brokers.register(
+            self._zk,
+            self._clock,
+            self._broker_id,
+            info,
+            wait_s=self._config.zookeeper_session_timeout_ms / 1000 + FOREIGN_SESSION_GRACE_S,
+            logger=self._logger,
+            previous_session_id=self._session_id,
+        )
+        self._session_id = registration.session_id
+        self.broker_epoch = registration.epoch
+        self._logger.info(
+            "registered broker=%d epoch=%d endpoints=%s",
+            self._broker_id,
+            registration.epoch,
+            ",".join(f"{e.listener}://{e.host}:{e.port}" for e in self.endpoints),
+        )
+        return registration.epoch
+
+
+class Departure:
+    """Asks the controller to move leadership away before this broker stops."""
+
+    def __init__(
+        self,
+        zk: ZkClient,
+        clock: Clock,
+        network: Network,
+        broker_id: int,
+        broker_epoch: Callable[[], int],
+        config: BrokerConfig,
+        logger: logging.Logger,
+    ) -> None:
+        self._zk = zk
+        self._clock = clock
+        self._network = network
+        self._broker_id = broker_id
+        self._broker_epoch = broker_epoch
+        self._config = config
+        self._logger = logger
+
+    async def run(self) -> bool:
+        """Try `controlled.shutdown.max.retries` times; whether no leader is left here.
+
+        Bounded: each try by controller.socket.timeout.ms, with a pause between them.  Cancelling
+        ends it.
+        """
+        tries = self._config.controlled_shutdown_max_retries
+        for attempt in range(tries):
+            if await self._try():
+                return True
+            if attempt + 1 < tries:
+                await sleep(self._clock, self._config.controlled_shutdown_retry_backoff_ms / 1000)
+        self._logger.warning("controlled shutdown did not succeed tries=%d", tries)
+        return False
+
+    async def _try(self) -> bool:
+        if self._zk.state is not SessionState.CONNECTED:
+            self._logger.warning("controlled shutdown: ZooKeeper is not connected")
+            return False
+        try:
+            endpoint = await self._find_controller()
+        except (ZkError, CorruptZnode) as error:
+            self._logger.warning("controlled shutdown: cannot find the controller: %s", error)
+            return False
+        if endpoint is None:
+            self._logger.info("controlled shutdown: there is no controller")
+            return False
+        timeout_s = self._config.controller_socket_timeout_ms / 1000
+        client = BrokerClient(
+            self._network,
+            self._clock,
+            endpoint.host,
+            endpoint.port,
+            client_id=str(self._broker_id),
+            connect_timeout_s=timeout_s,
+            request_timeout_s=timeout_s,
+        )
+        request = ControlledShutdownRequest(
+            broker_id=self._broker_id, broker_epoch=self._broker_epoch()
+        )
+        try:
+            await client.connect()
+            response: ControlledShutdownResponse = await client.send(
+                request, version=CONTROLLED_SHUTDOWN_VERSION
+            )
+        except PeerError as error:
+            self._logger.warning("controlled shutdown: no answer of the controller: %s", error)
+            return False
+        finally:
+            client.close()
+        if response.error_code != NONE:
+            name = error_name(response.error_code)
+            self._logger.warning("controlled shutdown: controller answered %s", name)
+            return False
+        if response.remaining_partitions:
+            self._logger.warning(
+                "controlled shutdown: %d partitions are still led here",
+                len(response.remaining_partitions),
+            )
+            return False
+        return True
+
+    async def _find_controller(self) -> Endpoint | None:
+        """The controller's address for brokers, as ZooKeeper knows it."""
+        holder = await zk_election.read_controller(self._zk)
+        if holder is None:
+            return None
+        controller_id = holder[0].broker_id
+        found = (await zk_brokers.read_some(self._zk, [controller_id])).get(controller_id)
+        if found is None:
+            return None
+        wanted = self._config.inter_broker_listener
+        return next((e for e in found.info.endpoints if e.listener == wanted), None)

@@ -1,0 +1,148 @@
+"""A broker as a process: the real world, ZooKeeper through kazoo, one node, signals.
+
+SIGTERM or SIGINT stops it in order (leadership moves away, everything is flushed); a second one skips
+the controlled shutdown.  Exit codes: 0 stopped as asked, 1 could not start or had to give up.
+"""
+
+import contextlib
+import gc
+import logging
+import os
+import pathlib
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from typing import Any, Final
+
+from twisted.internet.defer import Deferred
+
+from kafkalike.broker.node import Node, StartupError
+from kafkalike.config import BrokerConfig, ConfigError
+from kafkalike.runtime.reactor import install_reactor, make_runtime
+from kafkalike.zk.kazoo_client import KazooZkClient, ZkOptions
+
+from . import cli
+
+GC_THRESHOLDS: Final = (50_000, 50, 100)
+"""Fewer, later collections: what lives long is frozen, what is short-lived has no cycles."""
+
+LOG_FORMAT: Final = "[%(asctime)s] %(levelname)s %(message)s (%(name)s)"
+
+Ready = Callable[[list[str]], None]
+"""Told the advertised addresses, `host:port` each, once the broker serves."""
+
+
+def run(
+    config: BrokerConfig,
+    *,
+    log_level: str = "INFO",
+    ready_file: pathlib.Path | None = None,
+    on_ready: Ready | None = None,
+) -> int:
+    """Serve until a signal; returns the exit code.  One call per process."""
+    logging.basicConfig(level=log_level, format=LOG_FORMAT, stream=sys.stderr)
+    logging.getLogger("kazoo").setLevel(logging.WARNING)
+
+    def ready(addresses: list[str]) -> None:
+        if ready_file is not None:
+            _write_ready_file(ready_file, addresses)
+        if on_ready is not None:
+            on_ready(addresses)
+
+    process = _Process(config, ready)
+    try:
+        return process.run()
+    finally:
+        if ready_file is not None:
+            ready_file.unlink(missing_ok=True)
+
+
+def run_child(argument: dict[str, Any], report: Callable[[dict[str, Any]], None]) -> int:
+    """The same for a local cluster: `argument` holds `properties` and `log_level`."""
+    try:
+        config = BrokerConfig.parse(argument["properties"])
+    except ConfigError as error:
+        cli.print_error(str(error))
+        return cli.FAILED
+    return run(
+        config,
+        log_level=argument["log_level"],
+        on_ready=lambda addresses: report({"event": "ready", "listeners": addresses}),
+    )
+
+
+class _Process:
+    """The reactor, the node in it, and what signals do to them."""
+
+    def __init__(self, config: BrokerConfig, ready: Ready) -> None:
+        self._ready = ready
+        self._reactor = install_reactor()
+        self._exit_code = cli.DONE
+        self._signals = 0
+        self._stopping = False
+        gc.set_threshold(*GC_THRESHOLDS)
+        runtime = make_runtime(self._reactor)
+        zk = KazooZkClient(
+            ZkOptions(
+                config.zookeeper_connect,
+                session_timeout_ms=config.zookeeper_session_timeout_ms,
+                max_in_flight=config.zookeeper_max_in_flight_requests,
+            ),
+            clock=runtime.clock,
+            call_from_thread=self._reactor.callFromThread,
+            logger=logging.getLogger("kafkalike.zk"),
+        )
+        self._node = Node(config, runtime, zk, host_name=socket.getfqdn(), on_fatal=self._give_up)
+
+    def run(self) -> int:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._signalled)
+        self._reactor.callWhenRunning(self._start)
+        self._reactor.run(installSignalHandlers=False)
+        return self._exit_code
+
+    def _start(self) -> None:
+        work: Deferred[None] = Deferred.fromCoroutine(self._node.start())
+        work.addCallbacks(self._started, self._not_started)
+
+    def _started(self, _: None) -> None:
+        gc.collect()
+        gc.freeze()
+        self._ready([f"{e.host}:{e.port}" for e in self._node.advertised])
+
+    def _not_started(self, failure: Any) -> None:
+        if self._stopping:
+            return
+        self._exit_code = cli.FAILED
+        if failure.check(StartupError):
+            cli.print_error(str(failure.value))
+        else:
+            logging.getLogger("kafkalike").critical(
+                "the broker could not start",
+                exc_info=(failure.type, failure.value, failure.getTracebackObject()),
+            )
+        self._stop(controlled=False)
+
+    def _signalled(self, number: int, _frame: object) -> None:
+        self._signals += 1
+        self._reactor.callFromThread(self._stop, controlled=self._signals == 1)
+
+    def _give_up(self, text: str) -> None:
+        self._exit_code = cli.FAILED
+        self._reactor.callLater(0, self._stop, controlled=False)
+
+    def _stop(self, *, controlled: bool) -> None:
+        self._stopping = True
+        self._node.stop(controlled=controlled).addBoth(self._stopped)
+
+    def _stopped(self, _: object) -> None:
+        with contextlib.suppress(Exception):
+            self._reactor.stop()
+
+
+def _write_ready_file(path: pathlib.Path, addresses: list[str]) -> None:
+    """Appear complete or not at all."""
+    temporary = path.with_name(path.name + ".tmp")
+    temporary.write_text("\n".join(addresses) + "\n")
+    os.replace(temporary, path)
