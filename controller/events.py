@@ -181,11 +181,11 @@ class TopicDeletionStopReplicaResponseReceived:
     errors: Mapping[TopicPartition, int]
 
 
-@dataclass(slots=True, frozen=True, eq=False)
-class ChannelOverflow:
-    """Too many requests wait for a broker."""
+@dataclass(slots=True, frozen=True)
+class ChannelBroken:
+    """Requests for a broker cannot be queued or sent any more."""
 
-    broker_id: int
+    reason: str
 
 
 # -- requests -------------------------------------------------------------------------------------
@@ -257,7 +257,7 @@ Answer: TypeAlias = (
     LeaderAndIsrResponseReceived
     | UpdateMetadataResponseReceived
     | TopicDeletionStopReplicaResponseReceived
-    | ChannelOverflow
+    | ChannelBroken
 )
 Request: TypeAlias = (
     ControlledShutdown
@@ -304,7 +304,7 @@ WORK: Final[Mapping[type, Work]] = {
     LeaderAndIsrResponseReceived: Work.LEADER_AND_ISR_RESPONSE,
     UpdateMetadataResponseReceived: Work.UPDATE_METADATA_RESPONSE,
     TopicDeletionStopReplicaResponseReceived: Work.TOPIC_DELETION,
-    ChannelOverflow: Work.CONTROLLER_CHANGE,
+    ChannelBroken: Work.CONTROLLER_CHANGE,
     ControlledShutdown: Work.CONTROLLED_SHUTDOWN,
     AlterPartitionReceived: Work.ISR_CHANGE,
     ReplicaLeaderElection: Work.MANUAL_LEADER_BALANCE,

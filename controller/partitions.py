@@ -28,6 +28,10 @@ class StateChangeFailed(Exception):
     """A partition could not be brought into the state wanted; nothing was changed for it."""
 
 
+class StateMissing(StateChangeFailed):
+    """A partition has no stored state, or one that cannot be read."""
+
+
 Outcome = PartitionState | StateChangeFailed
 Outcomes = dict[TopicPartition, Outcome]
 
@@ -317,9 +321,9 @@ class PartitionStateMachine:
         for partition in partitions:
             state = found.get(partition)
             if state is None:
-                outcomes[partition] = StateChangeFailed("it has no stored state")
+                outcomes[partition] = StateMissing("it has no stored state")
             elif isinstance(state, CorruptZnode):
-                outcomes[partition] = StateChangeFailed(str(state))
+                outcomes[partition] = StateMissing(str(state))
             elif state.controller_epoch > self._term.epoch:
                 outcomes[partition] = StateChangeFailed(
                     f"its state was written by a controller with epoch {state.controller_epoch}, "

@@ -8,7 +8,13 @@ from kafkalike.zk import topics
 from kafkalike.zk.znodes import CorruptZnode, PartitionState
 
 from .context import Replica
-from .partitions import MAX_WRITE_ROUNDS, Outcomes, PartitionStateMachine, StateChangeFailed
+from .partitions import (
+    MAX_WRITE_ROUNDS,
+    Outcomes,
+    PartitionStateMachine,
+    StateChangeFailed,
+    StateMissing,
+)
 from .status import REPLICA_PREDECESSORS, ReplicaStatus
 from .term import Term
 
@@ -147,7 +153,10 @@ class ReplicaStateMachine:
                 self._term.put_replica_status(replica, ReplicaStatus.OFFLINE)
                 self._term.batch.add_update_metadata(self._context.brokers, (replica.partition,))
         for partition, outcome in (await self._remove_from_isr(broker_id, leading)).items():
-            if isinstance(outcome, StateChangeFailed):
+            deleting = self._context.is_queued_for_deletion(partition.topic)
+            if isinstance(outcome, StateChangeFailed) and not (
+                deleting and isinstance(outcome, StateMissing)
+            ):
                 self._term.state_change_logger.error(
                     "replica not taken offline replica=%d partition=%s cause=%s reason=%s",
                     broker_id,
@@ -156,7 +165,7 @@ class ReplicaStateMachine:
                     outcome,
                 )
                 continue
-            if not self._context.is_queued_for_deletion(partition.topic):
+            if not deleting:
                 others = [r for r in self._context.assignment(partition).replicas if r != broker_id]
                 self._term.batch.add_leader_and_isr(others, partition, is_new=False)
             self._term.put_replica_status(Replica(partition, broker_id), ReplicaStatus.OFFLINE)

@@ -6,7 +6,7 @@ interrupted by the end of the term can do no harm however it is resumed.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from kafkalike.runtime.ports import Clock, Random
@@ -71,7 +71,6 @@ class Term:
     counters: TermCounters
     context: ControllerContext = field(default_factory=ControllerContext)
     batch: RequestBatch = field(init=False)
-    finalized_features: Mapping[str, int] = field(default_factory=dict)
     cause: str = "failover"
     """The event under way, for logs and journal."""
 
