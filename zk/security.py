@@ -99,16 +99,16 @@ def encode_acls(entries: Iterable[AclEntry]) -> bytes:
     """`/kafka-acl/<Type>/<name>`, in a fixed order."""
     return encode(
         {
-            "version": 1,
             "acls": [
                 {
                     "principal": e.principal,
                     "permissionType": e.permission,
-                    "operation": e.operation,
                     "host": e.host,
+                    "operation": e.operation,
                 }
                 for e in sorted(entries)
             ],
+            "version": 1,
         }
     )
 
