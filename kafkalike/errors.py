@@ -6,6 +6,7 @@ response.  `code` is what goes on the wire, `retriable` tells whether a client i
 again.  Code 0 (NONE) has no class: success is not raised.
 """
 
+from collections.abc import Sequence
 from typing import ClassVar, Final
 
 NONE: Final = 0
@@ -19,6 +20,8 @@ class KafkaError(Exception):
     code: ClassVar[int] = -1
     retriable: ClassVar[bool] = False
     error_name: ClassVar[str] = "UNKNOWN_SERVER_ERROR"
+    record_errors: Sequence[tuple[int, str | None]] = ()
+    """(index in the batch, what is wrong) of each refused record, where records were refused."""
 
     def __init__(self, message: str | None = None) -> None:
         super().__init__(message or self.error_name)

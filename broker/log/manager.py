@@ -1,4 +1,4 @@
-"""All logs of a broker: directories, loading and recovery, checkpoints, retention, failure of a directory.
+"""All logs of a broker: directories, loading, checkpoints, retention, failure of a directory.
 
 Reference: log-store 1, 3, 5, 6, 7, 10; replication 12.
 """

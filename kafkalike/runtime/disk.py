@@ -35,7 +35,7 @@ def _storage_errors(method: Callable[P, R]) -> Callable[P, R]:
         try:
             return method(*args, **kwargs)
         except FileNotFoundError as error:
-            raise NoSuchFile(f"{error.filename}: {error.strerror}") from error
+            raise NoSuchFile(f"{error.filename or args[1]}: {error.strerror}") from error
         except OSError as error:
             raise StorageError(f"{error.filename or args[1]}: {error.strerror}") from error
 

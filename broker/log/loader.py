@@ -1,0 +1,479 @@
+"""Loading one partition directory: leftovers, segments, recovery, producers (reference: log-store 5).
+
+Runs in Threads before the log is anybody's.  After a clean stop everything on disk is trusted.  After
+any other end the segments from the recovery point on are read batch by batch: what is whole and
+consistent stays, the first thing that is not ends the log, and indexes, leader epochs, producers and
+aborted transactions are made anew from what was read.
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from kafkalike.config import LogConfig
+from kafkalike.records.batch import CorruptBatch, RecordBatch
+from kafkalike.records.scan import AnyBatch
+from kafkalike.runtime.ports import Disk, NoSuchFile
+from kafkalike.types import TopicPartition
+
+from . import checkpoints, leader_epochs
+from .directory import LogDirectory
+from .index import MAX_RELATIVE_OFFSET, CorruptIndex
+from .log import Log
+from .names import (
+    CLEANED,
+    DELETED,
+    INDEX,
+    LOG,
+    SNAPSHOT,
+    SWAP,
+    TIME_INDEX,
+    TXN_INDEX,
+    file_stem,
+    parse_file_name,
+)
+from .producer_state import CorruptSnapshot, ProducerState
+from .segment import LogSegment, read_facts
+
+_logger = logging.getLogger(__name__)
+
+_TMP: Final = ".tmp"
+
+
+@dataclass(slots=True, frozen=True)
+class LoadRequest:
+    """What is known of a log before its directory is read."""
+
+    topic_partition: TopicPartition
+    config: LogConfig
+    recovery_point: int
+    log_start_offset: int
+    high_watermark: int
+    is_clean: bool
+    """The directory was shut down in order: trust everything."""
+    is_future: bool = False
+    producer_expiration_ms: int = 24 * 3600 * 1000
+    verification_required: bool = False
+
+
+def load_log(directory: LogDirectory, path: str, request: LoadRequest) -> Log:
+    """Read, repair and open the log in `path`.  Blocks.
+
+    Raises StorageError when the disk fails, CorruptCheckpoint when leader epochs or metadata cannot
+    be read after a clean stop.
+    """
+    return _Loader(directory, path, request).load()
+
+
+class _Loader:
+    def __init__(self, directory: LogDirectory, path: str, request: LoadRequest) -> None:
+        self._directory = directory
+        self._disk: Disk = directory.disk
+        self._path = path
+        self._request = request
+        self._now_ms = directory.clock.now_ms()
+        self._producers = ProducerState(
+            str(request.topic_partition),
+            expiration_ms=request.producer_expiration_ms,
+            verification_required=request.verification_required,
+        )
+        self._snapshots: list[int] = []
+        self._epochs: list[tuple[int, int]] = []
+        self._epochs_changed = False
+
+    def load(self) -> Log:
+        request = self._request
+        names = self._settle_leftovers(self._disk.list(self._path))
+        topic_id = self._read_topic_id(names)
+        self._read_epochs(names)
+        segments = self._open_segments(names)
+        self._snapshots = sorted(
+            parsed[0]
+            for name in names
+            if (parsed := parse_file_name(name)) and parsed[1] == SNAPSHOT
+        )
+        damaged = [segment for segment in segments if self._is_damaged(segment, names)]
+        if segments and (not request.is_clean or damaged):
+            end_offset = self._recover(segments, damaged)
+        elif segments:
+            end_offset = segments[-1].next_offset()
+        else:
+            end_offset = request.log_start_offset
+        if segments and end_offset < request.log_start_offset:
+            _logger.warning(
+                "log ends below its start, emptied partition=%s end=%d start=%d",
+                request.topic_partition,
+                end_offset,
+                request.log_start_offset,
+            )
+            self._remove_segments(segments)
+            segments, end_offset = [], request.log_start_offset
+        if not segments:
+            segments = [self._first_segment(end_offset)]
+        start_offset = max(request.log_start_offset, segments[0].base_offset)
+        self._cut_epochs(start_offset, end_offset)
+        self._load_producers(segments, start_offset, end_offset)
+        recovery_point = end_offset if request.is_clean else min(request.recovery_point, end_offset)
+        log = Log(
+            self._directory,
+            self._path,
+            request.topic_partition,
+            request.config,
+            segments,
+            log_end_offset=end_offset,
+            log_start_offset=start_offset,
+            recovery_point=recovery_point,
+            topic_id=topic_id,
+            is_future=request.is_future,
+            epochs=self._epochs,
+            producers=self._producers,
+            snapshots=self._snapshots,
+            high_watermark=request.high_watermark,
+        )
+        if self._producers.map_end_offset < end_offset:
+            log.replay_producers(self._producers.map_end_offset, end_offset)
+        for segment in segments:
+            segment.release_files()
+        if self._epochs_changed:
+            self._disk.write_atomic(*log.epochs_file())
+        return log
+
+    # -- leftovers of an interrupted compaction or deletion ------------------------------------
+
+    def _settle_leftovers(self, names: list[str]) -> set[str]:
+        """Finish or undo what a crash interrupted; returns the names that are left.
+
+        `.cleaned` files mean that the swap never began: they go, and with them the `.swap` files at
+        or above the lowest of them.  The other `.swap` files replace the segments they cover.
+        """
+        left = set(names)
+        cleaned = [offset for name in names if (offset := _offset(name, CLEANED)) is not None]
+        lowest_cleaned = min(cleaned, default=None)
+        for name in names:
+            swap_offset = _offset(name, SWAP)
+            incomplete = (
+                swap_offset is not None
+                and lowest_cleaned is not None
+                and swap_offset >= lowest_cleaned
+            )
+            if name.endswith((DELETED, CLEANED, _TMP)) or incomplete:
+                self._disk.remove(f"{self._path}/{name}")
+                left.remove(name)
+        swap_logs = sorted(name for name in left if name.endswith(LOG + SWAP))
+        if swap_logs:
+            self._remove_swapped(swap_logs, left)
+        for name in sorted(name for name in left if name.endswith(SWAP)):
+            plain = name.removesuffix(SWAP)
+            self._disk.rename(f"{self._path}/{name}", f"{self._path}/{plain}")
+            left.remove(name)
+            left.add(plain)
+        return left
+
+    def _remove_swapped(self, swap_logs: list[str], left: set[str]) -> None:
+        start = min(offset for name in swap_logs if (offset := _offset(name, SWAP)) is not None)
+        end = max(self._end_of(name) for name in swap_logs)
+        for name in sorted(left):
+            parsed = parse_file_name(name)
+            if parsed is not None and parsed[1] != SNAPSHOT and start <= parsed[0] < end:
+                self._disk.remove(f"{self._path}/{name}")
+                left.remove(name)
+
+    def _end_of(self, swap_name: str) -> int:
+        """The next offset of a `.log.swap` file."""
+        base_offset = _offset(swap_name, SWAP)
+        assert base_offset is not None
+        path = f"{self._path}/{swap_name}"
+        segment = LogSegment(
+            self._directory,
+            self._path,
+            base_offset,
+            size=self._disk.size(path),
+            created_ms=self._now_ms,
+            log_suffix=SWAP,
+        )
+        end = base_offset
+        for located in segment.iterate(headers_only=True):
+            end = located.batch.next_offset
+        segment.release_files()
+        return end
+
+    # -- files beside the segments -------------------------------------------------------------
+
+    def _read_topic_id(self, names: set[str]) -> bytes | None:
+        if checkpoints.PARTITION_METADATA_FILE not in names:
+            return None
+        path = f"{self._path}/{checkpoints.PARTITION_METADATA_FILE}"
+        data = self._disk.read_file(path)
+        if not data and not self._request.is_clean:
+            # Created, not yet synced, and then the machine stopped.
+            self._disk.remove(path)
+            return None
+        return checkpoints.parse_partition_metadata(data, path)
+
+    def _read_epochs(self, names: set[str]) -> None:
+        if leader_epochs.FILE_NAME not in names:
+            return
+        path = f"{self._path}/{leader_epochs.FILE_NAME}"
+        self._epochs = checkpoints.parse_epochs(self._disk.read_file(path), path)
+
+    def _cut_epochs(self, start_offset: int, end_offset: int) -> None:
+        def changed() -> None:
+            self._epochs_changed = True
+
+        cache = leader_epochs.LeaderEpochs(changed)
+        cache.load(self._epochs)
+        cache.truncate_from_end(end_offset)
+        cache.truncate_from_start(start_offset)
+        self._epochs = cache.entries
+
+    # -- segments ------------------------------------------------------------------------------
+
+    def _open_segments(self, names: set[str]) -> list[LogSegment]:
+        bases = sorted(
+            parsed[0] for name in names if (parsed := parse_file_name(name)) and parsed[1] == LOG
+        )
+        known = set(bases)
+        for name in sorted(names):
+            parsed = parse_file_name(name)
+            if parsed and parsed[1] in (INDEX, TIME_INDEX, TXN_INDEX) and parsed[0] not in known:
+                self._disk.remove(f"{self._path}/{name}")
+                names.remove(name)
+        return [
+            LogSegment(
+                self._directory,
+                self._path,
+                base,
+                size=self._disk.size(f"{self._path}/{file_stem(base)}{LOG}"),
+                created_ms=self._now_ms,
+                has_txn_index=f"{file_stem(base)}{TXN_INDEX}" in names,
+            )
+            for base in bases
+        ]
+
+    def _first_segment(self, base_offset: int) -> LogSegment:
+        segment = LogSegment(
+            self._directory, self._path, base_offset, size=0, created_ms=self._now_ms
+        )
+        segment.create_files(self._request.config.segment_index_bytes)
+        return segment
+
+    def _is_damaged(self, segment: LogSegment, names: set[str]) -> bool:
+        """Whether even a cleanly stopped segment must be recovered: index gone or impossible."""
+        if file_stem(segment.base_offset) + INDEX not in names:
+            _logger.warning("offset index is missing, recovering segment=%s", segment.path)
+            return True
+        try:
+            segment.sanity_check()
+        except CorruptIndex as error:
+            _logger.warning(
+                "index is corrupt, recovering segment=%s problem=%s", segment.path, error
+            )
+            return True
+        return False
+
+    def _remove_segments(self, segments: list[LogSegment]) -> None:
+        for segment in segments:
+            for path in segment.rename_to_deleted():
+                self._disk.remove(path)
+
+    # -- recovery ------------------------------------------------------------------------------
+
+    def _recover(self, segments: list[LogSegment], damaged: list[LogSegment]) -> int:
+        """Check and re-index segments; drops what follows a cut.  Returns the log's end."""
+        request = self._request
+        first = len(segments)
+        if not request.is_clean:
+            first = 0
+            for index, segment in enumerate(segments):
+                if segment.base_offset <= request.recovery_point:
+                    first = index
+        for index in range(len(segments)):
+            if index < first and segments[index] not in damaged:
+                continue
+            segment = segments[index]
+            self._prepare_producers(segments, index)
+            recovery = _SegmentRecovery(
+                segment, request.config, self._producers, self._assign_epoch
+            )
+            cut_bytes = recovery.run()
+            if cut_bytes:
+                _logger.warning(
+                    "cut a damaged tail partition=%s segment=%s bytes=%d end_offset=%d",
+                    request.topic_partition,
+                    segment.path,
+                    cut_bytes,
+                    recovery.end_offset,
+                )
+                self._remove_segments(segments[index + 1 :])
+                del segments[index + 1 :]
+                self._drop_snapshots_above(recovery.end_offset)
+                return recovery.end_offset
+            if index == len(segments) - 1:
+                return recovery.end_offset
+        return segments[-1].next_offset()
+
+    def _assign_epoch(self, batch: AnyBatch) -> None:
+        epoch = batch.partition_leader_epoch
+        if batch.magic >= 2 and epoch >= 0 and (not self._epochs or epoch > self._epochs[-1][0]):
+            cache = leader_epochs.LeaderEpochs(lambda: None)
+            cache.load(self._epochs)
+            cache.assign(epoch, batch.base_offset)
+            self._epochs = cache.entries
+            self._epochs_changed = True
+
+    def _prepare_producers(self, segments: list[LogSegment], index: int) -> None:
+        """Have the producer state at the segment's base, as recovery finds it."""
+        base_offset = segments[index].base_offset
+        if self._producers.map_end_offset == base_offset and index > 0:
+            return
+        log = self._temporary_log(segments[:index], base_offset)
+        if log is None:
+            self._producers.clear(base_offset)
+            return
+        log.rebuild_producers(base_offset)
+
+    def _temporary_log(self, segments: list[LogSegment], end_offset: int) -> Log | None:
+        if not segments:
+            return None
+        return Log(
+            self._directory,
+            self._path,
+            self._request.topic_partition,
+            self._request.config,
+            list(segments),
+            log_end_offset=end_offset,
+            log_start_offset=max(self._request.log_start_offset, segments[0].base_offset),
+            recovery_point=end_offset,
+            producers=self._producers,
+            snapshots=[offset for offset in self._snapshots if offset <= end_offset],
+            high_watermark=0,
+        )
+
+    # -- producers -----------------------------------------------------------------------------
+
+    def _drop_snapshots_above(self, offset: int) -> None:
+        self._drop_snapshots([o for o in self._snapshots if o > offset])
+
+    def _drop_snapshots(self, offsets: list[int]) -> None:
+        for offset in offsets:
+            self._snapshots.remove(offset)
+            self._disk.remove(f"{self._path}/{file_stem(offset)}{SNAPSHOT}")
+
+    def _load_producers(
+        self, segments: list[LogSegment], start_offset: int, end_offset: int
+    ) -> None:
+        """The newest usable snapshot; the rest is replayed once the log exists.
+
+        A log that was never seen without snapshots needs none: then nothing is replayed.
+        """
+        bases = {segment.base_offset for segment in segments}
+        beyond = [o for o in self._snapshots if o > segments[-1].base_offset]
+        strays = [o for o in self._snapshots if o not in bases and o not in beyond[-1:]]
+        self._drop_snapshots(strays)
+        self._drop_snapshots_above(end_offset)
+        recovered = not self._request.is_clean and self._producers.map_end_offset == end_offset
+        if recovered and end_offset > 0:
+            return
+        if not self._snapshots and self._request.is_clean:
+            self._producers.clear(end_offset)
+            return
+        self._producers.clear(start_offset)
+        for offset in sorted(self._snapshots, reverse=True):
+            if offset <= start_offset and start_offset > 0:
+                break
+            path = f"{self._path}/{file_stem(offset)}{SNAPSHOT}"
+            try:
+                self._producers.load(self._disk.read_file(path), self._now_ms)
+            except (CorruptSnapshot, NoSuchFile) as error:
+                _logger.warning("unusable producer snapshot path=%s problem=%s", path, error)
+                self._drop_snapshots([offset])
+                continue
+            self._producers.map_end_offset = offset
+            return
+
+
+class _SegmentRecovery:
+    """One segment read batch by batch: indexes, epochs and producers made anew, the tail cut."""
+
+    def __init__(
+        self,
+        segment: LogSegment,
+        config: LogConfig,
+        producers: ProducerState,
+        assign_epoch: Callable[[AnyBatch], None],
+    ) -> None:
+        self._segment = segment
+        self._config = config
+        self._producers = producers
+        self._assign_epoch = assign_epoch
+        self.end_offset = segment.base_offset
+
+    def run(self) -> int:
+        """Returns the bytes that were cut."""
+        segment, config = self._segment, self._config
+        segment.index.create(config.segment_index_bytes)
+        segment.time_index.create(config.segment_index_bytes)
+        segment.txn_index.rewrite([])
+        valid = 0
+        since_index = 0
+        highest, highest_offset = -1, segment.base_offset
+        file_size = segment.size
+        try:
+            for located in segment.iterate():
+                batch = located.batch
+                facts = read_facts(batch)
+                if not batch.crc_is_valid() or facts.last_offset < facts.base_offset:
+                    break
+                if not self._in_range(facts.base_offset, facts.last_offset):
+                    _logger.warning(
+                        "a batch %d..%d does not belong into segment=%s, which is emptied",
+                        facts.base_offset,
+                        facts.last_offset,
+                        segment.path,
+                    )
+                    return self._empty(file_size)
+                if facts.base_offset < self.end_offset:
+                    break  # offsets go back: not what a log writes
+                if facts.max_timestamp > highest:
+                    highest, highest_offset = facts.max_timestamp, facts.last_offset
+                if since_index > config.index_interval_bytes:
+                    segment.index.append(facts.last_offset, located.position)
+                    segment.time_index.maybe_append(highest, highest_offset)
+                    since_index = 0
+                since_index += facts.size
+                self._assign_epoch(batch)
+                if batch.producer_id > -1 and isinstance(batch, RecordBatch):
+                    completed = self._producers.update(batch)
+                    if completed is not None and completed.aborted:
+                        segment.txn_index.append(self._producers.aborted_entry(completed))
+                valid = located.position + facts.size
+                self.end_offset = facts.last_offset + 1
+        except CorruptBatch as error:
+            _logger.warning("segment=%s is damaged: %s", segment.path, error)
+        segment.set_max_timestamp(highest, highest_offset)
+        if valid < file_size:
+            segment.cut_file(valid)
+        segment.become_inactive()
+        self._producers.map_end_offset = self.end_offset
+        return file_size - valid
+
+    def _in_range(self, first: int, last: int) -> bool:
+        base = self._segment.base_offset
+        return base <= first and last - base <= MAX_RELATIVE_OFFSET
+
+    def _empty(self, file_size: int) -> int:
+        segment = self._segment
+        self.end_offset = segment.base_offset
+        segment.cut_file(0)
+        segment.create_files(self._config.segment_index_bytes)
+        segment.become_inactive()
+        return file_size
+
+
+def _offset(name: str, suffix: str) -> int | None:
+    """The offset in a segment file's name that carries a transient suffix."""
+    if not name.endswith(suffix):
+        return None
+    parsed = parse_file_name(name.removesuffix(suffix))
+    return None if parsed is None else parsed[0]

@@ -1,0 +1,425 @@
+"""One segment of a log: its file and its indexes (reference: log-store 2, 4, 5.1, 9).
+
+Positions are bytes in the `.log` file, offsets are absolute.  A segment knows the positions of the
+batches appended last (`_tail_*`), so that readers near the end need no index and no disk.
+"""
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from kafkalike.records.batch import HEADER_BYTES, MIN_PREFIX_BYTES, CorruptBatch, RecordBatch
+from kafkalike.records.legacy import LegacyBatch
+from kafkalike.records.scan import AnyBatch, batch_at, batch_size
+from kafkalike.runtime.ports import Buffer, File
+
+from .directory import LogDirectory
+from .index import MAX_RELATIVE_OFFSET, CorruptIndex, OffsetIndex, TimeIndex, TransactionIndex
+from .names import DELETED, LOG, SEGMENT_SUFFIXES, file_stem
+
+NO_TIMESTAMP: Final = -1
+_TAIL_LIMIT: Final = 128
+_SCAN_BYTES: Final = 4096
+_READ_BYTES: Final = 1 << 20
+LARGEST_BATCH_BYTES: Final = 1 << 28
+"""What a walk takes into memory for one batch; no request could have brought a larger one."""
+
+
+class BatchFacts(NamedTuple):
+    """What a segment needs to know of a batch that is appended."""
+
+    base_offset: int
+    last_offset: int
+    size: int
+    max_timestamp: int
+
+
+class Located(NamedTuple):
+    """A batch in the file."""
+
+    position: int
+    batch: AnyBatch
+
+
+class LogSegment:
+    """A `.log` file with its indexes.
+
+    Only the newest segment of a log is written.  `max_timestamp` and the offset that carries it are
+    read from the time index when first asked for; `size` is what has been appended or found valid.
+    """
+
+    __slots__ = (
+        "_file",
+        "_first_timestamp",
+        "_log_suffix",
+        "_max_timestamp",
+        "_max_timestamp_offset",
+        "_tail_from",
+        "_tail_next",
+        "_tail_positions",
+        "base_offset",
+        "bytes_since_index",
+        "created_ms",
+        "directory",
+        "index",
+        "jitter_ms",
+        "recently_used",
+        "size",
+        "stem",
+        "time_index",
+        "txn_index",
+    )
+
+    def __init__(
+        self,
+        directory: LogDirectory,
+        log_dir: str,
+        base_offset: int,
+        *,
+        size: int,
+        created_ms: int,
+        jitter_ms: int = 0,
+        has_txn_index: bool = False,
+        log_suffix: str = "",
+    ) -> None:
+        self._log_suffix = log_suffix
+        self.directory = directory
+        self.stem = f"{log_dir}/{file_stem(base_offset)}"
+        self.base_offset = base_offset
+        self.size = size
+        self.created_ms = created_ms
+        self.jitter_ms = jitter_ms
+        self.bytes_since_index = 0
+        self.index = OffsetIndex(directory, self.stem, base_offset)
+        self.time_index = TimeIndex(directory, self.stem, base_offset)
+        self.txn_index = TransactionIndex(directory, self.stem, exists=has_txn_index)
+        self.recently_used = False
+        self._file: File | None = None
+        self._first_timestamp: int | None = None
+        self._max_timestamp: int | None = NO_TIMESTAMP if size == 0 else None
+        self._max_timestamp_offset = base_offset
+        # The tail knows nothing of batches that were there before.
+        self._tail_from = base_offset if size == 0 else -1
+        self._tail_next: array[int] | None = None
+        self._tail_positions: array[int] | None = None
+
+    # -- files ---------------------------------------------------------------------------------
+
+    @property
+    def path(self) -> str:
+        return self.stem + LOG + self._log_suffix
+
+    @property
+    def file(self) -> File:
+        """The `.log` file, opened when needed.  Retain it to keep it beyond this turn."""
+        self.recently_used = True
+        return self._file or self._open()
+
+    def _open(self) -> File:
+        file = self._file = self.directory.disk.open(self.path, create=True)
+        self.directory.files.opened(self)
+        return file
+
+    def close_file(self) -> File | None:
+        file, self._file = self._file, None
+        return file
+
+    def create_files(self, index_bytes: int) -> None:
+        """Begin as an empty segment with empty indexes; leftovers of the same name are emptied."""
+        self.file.truncate(0)
+        self.index.create(index_bytes)
+        self.time_index.create(index_bytes)
+        if self.txn_index.exists:
+            self.txn_index.rewrite([])
+
+    def prepare_append(self, index_bytes: int) -> None:
+        """Make the indexes of a loaded segment writable."""
+        if not self.index.is_writable:
+            self.index.prepare_append(index_bytes)
+        if not self.time_index.is_writable:
+            self.time_index.prepare_append(index_bytes)
+
+    def become_inactive(self) -> None:
+        """Write the closing time entry and trim the indexes: no more appends (roll, close)."""
+        if self.time_index.is_writable:
+            timestamp = self.max_timestamp
+            if timestamp >= 0:
+                self.time_index.maybe_append(timestamp, self._max_timestamp_offset, closing=True)
+            self.time_index.trim()
+            self.index.trim()
+
+    def forget_tail(self) -> None:
+        """Give back the memory that speeds up reads near the end."""
+        self._tail_next = self._tail_positions = None
+        self._tail_from = self.base_offset if self.size == 0 else -1
+
+    def close(self) -> None:
+        """Trim the indexes and let go of all descriptors."""
+        self.become_inactive()
+        self.release_files()
+
+    def release_files(self) -> None:
+        """Let go of descriptors and cached entries without writing anything."""
+        self.index.forget()
+        self.time_index.forget()
+        file = self.close_file()
+        if file is not None:
+            self.directory.files.forget(self)
+            # A range read in this turn may still be on its way to a socket.
+            self.directory.files.close_soon(file)
+
+    def rename_stem(self, log_dir: str) -> None:
+        """The partition directory was renamed."""
+        self.stem = f"{log_dir}/{file_stem(self.base_offset)}"
+        self.index.stem = self.time_index.stem = self.txn_index.stem = self.stem
+
+    def rename_to_deleted(self) -> list[str]:
+        """Mark all files `.deleted` and let go of them; returns the new paths, to be removed."""
+        self.release_files()
+        disk = self.directory.disk
+        renamed = []
+        for suffix in SEGMENT_SUFFIXES:
+            path = self.stem + suffix
+            if disk.exists(path):
+                disk.rename(path, path + DELETED)
+                renamed.append(path + DELETED)
+        return renamed
+
+    # -- appending -----------------------------------------------------------------------------
+
+    def append(self, data: Buffer, batches: list[BatchFacts], index_interval: int) -> None:
+        """Write `data`, which holds exactly `batches`, at the end.
+
+        A sparse index entry comes before a batch once more than `index_interval` bytes went by
+        without one; entries are per batch also where several are appended at once (log-store 11).
+        """
+        position = self.file.append(data)
+        assert position == self.size, f"{self.path} ends at {position}, expected {self.size}"
+        tail_next, tail_positions = self._tail_next, self._tail_positions
+        if tail_next is None or tail_positions is None:
+            tail_next = self._tail_next = array("q")
+            tail_positions = self._tail_positions = array("i")
+            if self._tail_from < 0:
+                self._tail_from = batches[0].base_offset
+        highest = self.max_timestamp
+        for batch in batches:
+            size = batch.size
+            if batch.max_timestamp > highest:
+                highest = self._max_timestamp = batch.max_timestamp
+                self._max_timestamp_offset = batch.last_offset
+            if self._first_timestamp is None and position == 0:
+                self._first_timestamp = batch.max_timestamp
+            if self.bytes_since_index > index_interval:
+                self.index.append(batch.last_offset, position)
+                self.time_index.maybe_append(highest, self._max_timestamp_offset)
+                self.bytes_since_index = 0
+            self.bytes_since_index += size
+            tail_next.append(batch.last_offset + 1)
+            tail_positions.append(position)
+            position += size
+        self.size = position
+        if len(tail_next) > _TAIL_LIMIT:
+            drop = len(tail_next) - _TAIL_LIMIT // 2
+            self._tail_from = tail_next[drop - 1]
+            del tail_next[:drop], tail_positions[:drop]
+
+    def accepts_offset(self, offset: int) -> bool:
+        """Whether `offset` fits the 31 bits of a relative offset."""
+        return 0 <= offset - self.base_offset <= MAX_RELATIVE_OFFSET
+
+    @property
+    def indexes_are_full(self) -> bool:
+        return self.index.is_full or self.time_index.is_full
+
+    @property
+    def max_timestamp(self) -> int:
+        """The largest timestamp of any record, -1 when there is none."""
+        if self._max_timestamp is None:
+            self._load_max_timestamp()
+        assert self._max_timestamp is not None
+        return self._max_timestamp
+
+    @property
+    def max_timestamp_offset(self) -> int:
+        """Last offset of the batch with the largest timestamp."""
+        if self._max_timestamp is None:
+            self._load_max_timestamp()
+        return self._max_timestamp_offset
+
+    def _load_max_timestamp(self) -> None:
+        self._max_timestamp, self._max_timestamp_offset = self.time_index.last_entry()
+
+    def set_max_timestamp(self, timestamp: int, offset: int) -> None:
+        """What a recovery found."""
+        self._max_timestamp, self._max_timestamp_offset = timestamp, offset
+
+    @property
+    def largest_timestamp(self) -> int:
+        """For retention: the largest timestamp, or the file's age where records carry none."""
+        if self.max_timestamp >= 0:
+            return self.max_timestamp
+        return self.last_modified_ms
+
+    @property
+    def last_modified_ms(self) -> int:
+        return self.directory.disk.mtime_ms(self.path)
+
+    @property
+    def first_timestamp(self) -> int:
+        """The largest timestamp of the first batch, which starts the clock of segment.ms."""
+        if self._first_timestamp is None:
+            if self.size == 0:
+                return NO_TIMESTAMP
+            for located in self.iterate(0, headers_only=True):
+                self._first_timestamp = located.batch.max_timestamp
+                break
+            else:
+                return NO_TIMESTAMP
+        return self._first_timestamp
+
+    def age_ms(self, now_ms: int, message_timestamp: int) -> int:
+        """How long this segment has been active, by the time of its messages where they have one."""
+        first = self.first_timestamp
+        return message_timestamp - first if first >= 0 else now_ms - self.created_ms
+
+    # -- finding -------------------------------------------------------------------------------
+
+    def position_for(self, offset: int) -> int:
+        """Position of the first batch whose last offset is at least `offset`, else `size`."""
+        if self._tail_next is not None and offset >= self._tail_from:
+            assert self._tail_positions is not None
+            index = bisect_right(self._tail_next, offset)
+            return self._tail_positions[index] if index < len(self._tail_positions) else self.size
+        if offset <= self.base_offset:
+            return 0
+        _, position = self.index.lookup(offset)
+        for located in self.iterate(position, headers_only=True):
+            if located.batch.last_offset >= offset:
+                return located.position
+        return self.size
+
+    def first_batch_size(self, position: int) -> int:
+        """Size of the batch at `position`, 0 at the end."""
+        head = self.file.pread(12, position)
+        if len(head) < 12:
+            return 0
+        return int.from_bytes(head[8:12], "big") + 12
+
+    def iterate(
+        self, position: int = 0, end: int | None = None, *, headers_only: bool = False
+    ) -> Iterator[Located]:
+        """The batches from `position` up to `end` (default: the segment's size).
+
+        With `headers_only` the batches' payloads must not be touched.  A batch that does not fit
+        ends the walk.  Raises CorruptBatch at bytes that are none.
+        """
+        stop = self.size if end is None else end
+        file = self.file
+        window = _SCAN_BYTES if headers_only else _READ_BYTES
+        while position < stop:
+            chunk = file.pread(min(window, stop - position), position)
+            at, available = 0, len(chunk)
+            if available < MIN_PREFIX_BYTES:
+                return
+            while True:
+                size = batch_size(chunk, at, available)
+                if size > stop - position - at:
+                    return
+                if size == 0:
+                    break  # the prefix lies beyond the chunk
+                if headers_only and chunk[at + 16] == 2:
+                    if at + HEADER_BYTES > available:
+                        break
+                elif at + size > available:
+                    break
+                yield Located(position + at, batch_at(chunk, at))
+                at += size
+                if at >= available:
+                    break
+            if at == 0:
+                # Not even one batch fits the window (or the file is shorter than it should be).
+                if size == 0 or available < min(window, stop - position):
+                    return
+                if size > LARGEST_BATCH_BYTES:
+                    raise CorruptBatch(f"{self.path}: a batch at {position} declares {size} bytes")
+                chunk = file.pread(size, position)
+                if len(chunk) < size:
+                    return
+                yield Located(position, batch_at(chunk, 0))
+                at = size
+            position += at
+
+    def next_offset(self) -> int:
+        """The offset behind the last batch, found by the index and a walk from its last entry."""
+        if self.size == 0:
+            return self.base_offset
+        _, position = self.index.last_entry()
+        if position >= self.size:
+            position = 0  # the index contradicts the log: do not use it
+        found = self.base_offset
+        for located in self.iterate(position, headers_only=True):
+            found = located.batch.next_offset
+        return found
+
+    # -- cutting -------------------------------------------------------------------------------
+
+    def truncate_to(self, offset: int, index_bytes: int) -> int:
+        """Remove the batches from the first whose last offset is at least `offset`.
+
+        Returns the bytes removed.  The segment is then writable.
+        """
+        self.prepare_append(index_bytes)
+        position = self.position_for(offset)
+        removed = self.size - position
+        self.index.truncate_to(offset)
+        self.time_index.truncate_to(offset)
+        self.txn_index.truncate_to(offset)
+        if removed == 0:
+            return 0
+        self.file.truncate(position)
+        self.size = position
+        self.bytes_since_index = 0
+        self._tail_next = self._tail_positions = None
+        self._tail_from = self.base_offset if position == 0 else -1
+        if position == 0:
+            self.created_ms = self.directory.clock.now_ms()
+            self._first_timestamp = None
+            self._max_timestamp = NO_TIMESTAMP
+            self._max_timestamp_offset = self.base_offset
+        else:
+            highest, at = self.time_index.last_entry()
+            # The time index is sparse: what is above its last entry must be looked at.
+            for located in self.iterate(self.index.lookup(at)[1], headers_only=True):
+                batch = located.batch
+                if batch.max_timestamp > highest:
+                    highest, at = batch.max_timestamp, batch.last_offset
+            self._max_timestamp, self._max_timestamp_offset = highest, at
+        return removed
+
+    def cut_file(self, size: int) -> None:
+        """Recovery found nothing of use from `size` on."""
+        self.file.truncate(size)
+        self.size = size
+        self._first_timestamp = None
+        if size == 0:
+            self.set_max_timestamp(NO_TIMESTAMP, self.base_offset)
+            self._tail_from = self.base_offset
+
+    def sanity_check(self) -> None:
+        """What a clean load looks at: raises CorruptIndex when the transaction index is wrong."""
+        if self.txn_index.exists:
+            for txn in self.txn_index.entries():
+                if txn.last_offset < self.base_offset:
+                    raise CorruptIndex(
+                        f"{self.txn_index.path}: a transaction ends at {txn.last_offset}, below "
+                        f"the base offset {self.base_offset}"
+                    )
+
+
+def read_facts(batch: AnyBatch) -> BatchFacts:
+    """The facts of a v2 batch, or of an old message without looking inside a wrapper."""
+    if isinstance(batch, RecordBatch):
+        return BatchFacts(batch.base_offset, batch.last_offset, batch.size, batch.max_timestamp)
+    assert isinstance(batch, LegacyBatch)
+    return BatchFacts(batch.last_offset, batch.last_offset, batch.size, batch.max_timestamp)

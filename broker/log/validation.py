@@ -1,0 +1,162 @@
+"""What a produced batch must satisfy, and how it is stamped (reference: record-format 7, 8).
+
+A leader accepts exactly one batch of format 2 per append; older messages are converted into one.  The
+common path reads the 61 bytes of the header and computes the CRC, whatever the batch holds.  Records
+are looked at only where a rule demands it ("deep"):
+
+- the topic is compacted: every record needs a key,
+- the topic limits timestamps (message.timestamp.before/after.max.ms),
+- the topic's codec differs from the batch's, or the messages are of format 0 or 1: they are rebuilt,
+- the header is implausible (timestamps in the wrong order, too few bytes for its records, unknown
+  codec): a look inside finds the fitting error,
+- the batch is small (`SMALL_RECORDS`, `SMALL_BYTES`): the look costs about a microsecond.
+
+So a large batch of an ordinary topic whose CRC is right but whose records are malformed, or whose
+header lies about its largest timestamp, is stored as sent.  `deep_check.deep_check` is a pure
+function of bytes and settings: it may run in another process meanwhile (`needs_offload`).
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from kafkalike.config import LogConfig
+from kafkalike.errors import CorruptMessage, InvalidRecord, MessageTooLarge
+from kafkalike.records.batch import (
+    CODEC_MASK,
+    CONTROL,
+    HEADER_BYTES,
+    LOG_APPEND_TIME,
+    CorruptBatch,
+    RecordBatch,
+)
+from kafkalike.records.compression import CODEC_NAMES, Codec
+from kafkalike.records.record import MIN_RECORD_BYTES, NO_TIMESTAMP
+from kafkalike.records.scan import AnyBatch, iterate_batches
+from kafkalike.runtime.ports import Buffer
+
+SMALL_RECORDS: Final = 3
+SMALL_BYTES: Final = 4096
+OFFLOAD_BYTES: Final = 64 << 10
+"""From this size on a deep check is worth a helper process."""
+MAX_LONG: Final = 0x7FFFFFFFFFFFFFFF
+LOG_APPEND_TIME_TYPE: Final = "LogAppendTime"
+
+
+@dataclass(slots=True, frozen=True)
+class AppendRules:
+    """The settings of a topic that decide over its records; computed once per configuration."""
+
+    max_message_bytes: int
+    log_append_time: bool
+    compacted: bool
+    before_max_ms: int
+    after_max_ms: int
+    codec: int | None
+    """Codec that the topic stores, None = as the producer sent it."""
+    level: int | None
+    always_deep: bool
+
+    @classmethod
+    def of(cls, config: LogConfig, *, always_deep: bool = False) -> "AppendRules":
+        """The rules of a topic.  `always_deep` looks into every batch, as Kafka does."""
+        codec = CODEC_NAMES.get(config.compression_type)
+        levels = {
+            Codec.GZIP: config.compression_gzip_level,
+            Codec.LZ4: config.compression_lz4_level,
+            Codec.ZSTD: config.compression_zstd_level,
+        }
+        return cls(
+            max_message_bytes=config.max_message_bytes,
+            log_append_time=config.message_timestamp_type == LOG_APPEND_TIME_TYPE,
+            compacted=config.is_compacted,
+            before_max_ms=config.message_timestamp_before_max_ms,
+            after_max_ms=config.message_timestamp_after_max_ms,
+            codec=codec,
+            level=None if codec is None else levels.get(codec),
+            always_deep=always_deep,
+        )
+
+    @property
+    def demands_records(self) -> bool:
+        """Whether the topic has a rule about single records."""
+        return (
+            self.compacted
+            or self.always_deep
+            or (
+                not self.log_append_time
+                and (self.before_max_ms != MAX_LONG or self.after_max_ms != MAX_LONG)
+            )
+        )
+
+
+def analyse(records: Buffer, max_message_bytes: int | None, *, from_client: bool) -> list[AnyBatch]:
+    """The whole batches in `records`, each checked for size and CRC; partial bytes are left out.
+
+    `max_message_bytes` None checks no size.  Raises InvalidRecord, MessageTooLarge, CorruptMessage.
+    """
+    batches: list[AnyBatch] = []
+    try:
+        for batch in iterate_batches(records):
+            if from_client and batch.magic == 2 and batch.base_offset != 0:
+                raise InvalidRecord(
+                    f"The baseOffset of the record batch in the append should be 0, but it is "
+                    f"{batch.base_offset}"
+                )
+            if max_message_bytes is not None and batch.size > max_message_bytes:
+                raise MessageTooLarge(
+                    f"The record batch size in the append is {batch.size} bytes which exceeds the "
+                    f"maximum configured value of {max_message_bytes}."
+                )
+            if not batch.crc_is_valid():
+                raise CorruptMessage("Record is corrupt (stored crc does not match)")
+            batches.append(batch)
+    except CorruptBatch as error:
+        raise CorruptMessage(str(error)) from error
+    return batches
+
+
+def check_batch(batch: RecordBatch, *, from_client: bool) -> None:
+    """The rules for the header of a batch.  Raises InvalidRecord."""
+    if not from_client:
+        return
+    count, delta = batch.count, batch.last_offset_delta
+    if delta + 1 <= 0 or count <= 0 or count != delta + 1:
+        raise InvalidRecord(
+            f"Inconsistent batch: {count} records but offsets up to base offset + {delta}"
+        )
+    if batch.attributes & CONTROL:
+        raise InvalidRecord("Clients are not allowed to write control records")
+    if batch.producer_id > -1 and batch.base_sequence < 0:
+        raise InvalidRecord(
+            f"Invalid sequence number {batch.base_sequence} in record batch with producerId "
+            f"{batch.producer_id}"
+        )
+
+
+def needs_deep_check(batch: RecordBatch, rules: AppendRules) -> bool:
+    """Whether the records of a batch from a client must be looked at."""
+    count, size = batch.count, batch.size
+    attributes = batch.attributes
+    codec = attributes & CODEC_MASK
+    return (
+        rules.demands_records
+        or (count <= SMALL_RECORDS and size <= SMALL_BYTES)
+        or batch.base_timestamp > batch.max_timestamp
+        or codec > Codec.ZSTD
+        or (codec == Codec.NONE and size - HEADER_BYTES < count * MIN_RECORD_BYTES)
+        or (codec != Codec.NONE and size == HEADER_BYTES)
+        or (rules.codec is not None and rules.codec != codec)
+        or (
+            attributes & LOG_APPEND_TIME != 0
+            and (rules.log_append_time or batch.max_timestamp == NO_TIMESTAMP)
+        )
+    )
+
+
+def needs_offload(records: Buffer, rules: AppendRules) -> bool:
+    """Whether appending these bytes takes a deep check long enough to do it off the loop."""
+    if len(records) < OFFLOAD_BYTES:
+        return False
+    if records[16] != 2:
+        return True
+    return needs_deep_check(RecordBatch(records), rules)
