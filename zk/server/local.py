@@ -225,6 +225,10 @@ class LocalZkClient:
     def add_listener(self, listener: Callable[[SessionState], None]) -> None:
         self._listeners.append(listener)
 
+    def remove_listener(self, listener: Callable[[SessionState], None]) -> None:
+        if listener in self._listeners:
+            self._listeners.remove(listener)
+
     def connect(self, timeout_s: float) -> "Deferred[None]":
         if self._link is not None or self._connecting is not None:
             raise RuntimeError("connect: the client is connected or connecting already")
@@ -333,21 +337,32 @@ class LocalZkClient:
 
         return self._call("multi", tuple(op.path for op in ops), run)
 
-    def multi_read(self, ops: Sequence[ReadOp]) -> "Deferred[list[ReadResult]]":
+    def multi_read(
+        self, ops: Sequence[ReadOp], watch: Watch | None = None
+    ) -> "Deferred[list[ReadResult]]":
         wanted = list(ops)
+        watched = watch is not None
 
         def read(caller: Caller, op: ReadOp) -> ReadResult:
             try:
                 if isinstance(op, GetData):
-                    return self._tree.get_data(caller, self._full(op.path))
-                return self._tree.get_children(caller, self._full(op.path))[0]
+                    return self._tree.get_data(caller, self._full(op.path), watched)
+                return self._tree.get_children(caller, self._full(op.path), watched)[0]
             except TreeError as error:
                 return self._zk_error(error)
 
         def run(caller: Caller) -> list[ReadResult]:
             return [read(caller, op) for op in wanted]
 
-        return self._call("multi_read", tuple(op.path for op in wanted), run)
+        def keep(results: list[ReadResult]) -> list[ReadResult]:
+            for op, result in zip(wanted, results, strict=True):
+                if watch is not None and not isinstance(result, ZkError):
+                    data = isinstance(op, GetData)
+                    self._keep(self._data_watches if data else self._child_watches, op.path, watch)
+            return results
+
+        deferred = self._call("multi_read", tuple(op.path for op in wanted), run)
+        return deferred.addCallback(keep)
 
     def close(self) -> "Deferred[None]":
         done: Deferred[None] = Deferred()
