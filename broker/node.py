@@ -17,13 +17,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from kafkalike.controller.controller import BrokerController
 from twisted.internet.defer import CancelledError, Deferred
 
 from kafkalike.config import BrokerConfig
+from kafkalike.controller.controller import ControllerPorts, KafkaController
 from kafkalike.controller.term import ControllerSettings
 from kafkalike.errors import DuplicateBrokerRegistration
 from kafkalike.metrics import Metrics
+from kafkalike.net.client import BrokerClient
 from kafkalike.net.peers import PeerAddress, Peers
 from kafkalike.runtime.ports import Runtime
 from kafkalike.runtime.tasks import Tasks, TimedOut, TimerWheel, sleep, timeout
@@ -254,24 +255,10 @@ class Node:
             fetch_peers=self._fetch_peers,
             dir_failed=self._dir_failed,
         )
-        self._controller = BrokerController(
-            ControllerSettings(
-                broker_id=config.broker_id,
-                control_listener=config.control_plane_listener,
-                inter_broker_listener=config.inter_broker_listener,
-                delete_topic_enable=config.delete_topic_enable,
-                auto_leader_rebalance_enable=config.auto_leader_rebalance_enable,
-                leader_imbalance_check_interval_s=config.leader_imbalance_check_interval_seconds,
-                leader_imbalance_per_broker_percentage=(
-                    config.leader_imbalance_per_broker_percentage
-                ),
-                request_timeout_s=request_timeout_s,
-                zookeeper_connection_timeout_s=self._zk_timeout_s(),
-            ),
-        )
+        self._features = Features(self.zk, clock, self._tasks, self._logger, self._fatal)
+        self._controller = self._make_controller()
         self._waiter = MetadataWaiter(metadata, clock)
         self._first_update = FirstUpdate(metadata, clock, FIRST_UPDATE_S)
-        self._features = Features(self.zk, clock, self._tasks, self._logger, self._fatal)
         self._producer_ids = ProducerIds(
             config.broker_id,
             parts.presence.epoch,
@@ -284,6 +271,45 @@ class Node:
         self._follow_config(parts.dynamic)
         metadata.add_listener(self._forget_deleted_topics)
         self._server = self._make_server(self._build_apis())
+
+    def _make_controller(self) -> KafkaController:
+        config, runtime, dynamic = self.config, self.runtime, self._parts.dynamic
+        settings = ControllerSettings(
+            broker_id=config.broker_id,
+            control_listener=config.control_plane_listener,
+            inter_broker_listener=config.inter_broker_listener,
+            delete_topic_enable=config.delete_topic_enable,
+            auto_leader_rebalance_enable=config.auto_leader_rebalance_enable,
+            leader_imbalance_check_interval_s=config.leader_imbalance_check_interval_seconds,
+            leader_imbalance_per_broker_percentage=config.leader_imbalance_per_broker_percentage,
+            request_timeout_s=config.request_timeout_ms / 1000,
+            zookeeper_connection_timeout_s=self._zk_timeout_s(),
+        )
+        ports = ControllerPorts(
+            zk=self.zk,
+            clock=runtime.clock,
+            random=runtime.random,
+            connect=self._connect_control,
+            register=self._parts.presence.register,
+            unclean_default=lambda: dynamic.broker.unclean_leader_election_enable,
+            logger=logging.getLogger("kafkalike.controller"),
+            state_change_logger=logging.getLogger("kafkalike.state_change"),
+            wait_for_features=self._features.wait_for,
+        )
+        return KafkaController(settings, ports)
+
+    def _connect_control(self, endpoint: Endpoint) -> BrokerClient:
+        """A connection of this controller to a broker."""
+        config = self.config
+        return BrokerClient(
+            self.runtime.network,
+            self.runtime.clock,
+            endpoint.host,
+            endpoint.port,
+            client_id=str(config.broker_id),
+            connect_timeout_s=config.controller_socket_timeout_ms / 1000,
+            request_timeout_s=config.request_timeout_ms / 1000,
+        )
 
     def _build_apis(self) -> list[Api]:
         """Every API family of this broker; the concatenated routes are what it serves."""

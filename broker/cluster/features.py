@@ -90,7 +90,7 @@ class Features:
             self._set(NO_EPOCH)
             return
         try:
-            data, stat = await retrying(self._zk, lambda: self._zk.get(paths.FEATURE))
+            data, found = await retrying(self._zk, lambda: self._zk.get(paths.FEATURE))
             info = FeatureInfo.decode(data, paths.FEATURE)
         except NoNode:
             self._set(NO_EPOCH)
@@ -106,7 +106,7 @@ class Features:
             names = ", ".join(sorted(info.features))
             self._on_unsupported(f"the cluster has finalized features that are not served: {names}")
             return
-        self._set(stat.version)
+        self._set(found.version)
 
     def _set(self, epoch: int) -> None:
         self.epoch = epoch
