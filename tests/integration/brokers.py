@@ -96,7 +96,7 @@ class BrokerProcess:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 cwd=ROOT,
-                preexec_fn=_die_with_parent,
+                preexec_fn=_die_with_parent,  # noqa: PLW1509
             )
 
     def wait_ready(self, limit_s: float = START_LIMIT_S) -> None:
