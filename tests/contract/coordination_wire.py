@@ -8,6 +8,7 @@ as placeholders.
 import socket
 import struct
 import time
+from collections.abc import Sequence
 from typing import Any
 
 CREATE, DELETE, EXISTS, GET_DATA, SET_DATA, GET_ACL, SET_ACL, GET_CHILDREN = range(1, 9)
@@ -66,7 +67,7 @@ def texts(values: list[str] | None) -> bytes:
     return i32(-1) if values is None else i32(len(values)) + b"".join(map(text, values))
 
 
-def acls(entries: list[tuple[int, str | None, str | None]] | None) -> bytes:
+def acls(entries: Sequence[tuple[int, str | None, str | None]] | None) -> bytes:
     if entries is None:
         return i32(-1)
     return i32(len(entries)) + b"".join(i32(p) + text(s) + text(i) for p, s, i in entries)

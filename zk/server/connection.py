@@ -301,9 +301,9 @@ class ClientConnection(TwistedProtocol):
             answer = execute(service.tree, caller, kind, reader, service.now_ms())
             if kind == OpCode.PING:
                 xid = PING_XID
-            self.last_zxid = service.tree.zxid
+            self.last_zxid = -1 if answer.unknown else service.tree.zxid
             self._send(write_reply(xid, self.last_zxid, answer.code, answer.body))
-            if answer.close:
+            if answer.unknown:
                 self.close_when_sent()
 
     def _authenticate(self, caller: Caller, xid: int, reader: JuteReader) -> None:

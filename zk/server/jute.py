@@ -299,10 +299,22 @@ def read_set_acl(reader: JuteReader) -> SetAclOp:
     return SetAclOp(path, acl, reader.int32("version"))
 
 
+_LAST_CREATE_FLAG: Final = 4
+"""A container; a node with a time to live has a request type of its own."""
+
+
+def _read_create_in_multi(reader: JuteReader) -> CreateOp:
+    """Unlike in a request of its own, wrong flags spoil the whole multi."""
+    op = read_create(reader)
+    if not 0 <= op.flags <= _LAST_CREATE_FLAG:
+        raise MalformedRecord(f"flags: {op.flags}, expected 0 to {_LAST_CREATE_FLAG}")
+    return op
+
+
 _MULTI_WRITES: Final = {
-    OpCode.CREATE: read_create,
-    OpCode.CREATE2: read_create,
-    OpCode.CREATE_CONTAINER: read_create,
+    OpCode.CREATE: _read_create_in_multi,
+    OpCode.CREATE2: _read_create_in_multi,
+    OpCode.CREATE_CONTAINER: _read_create_in_multi,
     OpCode.CREATE_TTL: read_create_ttl,
     OpCode.DELETE: read_delete,
     OpCode.SET_DATA: read_set_data,

@@ -64,11 +64,12 @@ _WRITE_TYPES: Final = frozenset(
 
 @dataclass(slots=True, frozen=True)
 class Answer:
-    """What goes back.  `close`: the connection ends after this answer."""
+    """What goes back."""
 
     code: Code
     body: bytes = b""
-    close: bool = False
+    unknown: bool = False
+    """The request type does not exist: the connection ends after this answer."""
 
 
 _Handler: TypeAlias = Callable[[CoordinationTree, Caller, JuteReader, int], bytes]
@@ -80,7 +81,7 @@ def execute(
     """Carry out one request of type `kind` whose record starts at the reader's position."""
     handler = _HANDLERS.get(kind)
     if handler is None:
-        return Answer(Code.UNIMPLEMENTED, close=True)
+        return Answer(Code.UNIMPLEMENTED, unknown=True)
     try:
         return Answer(Code.OK, handler(tree, caller, reader, now_ms))
     except TreeError as error:
