@@ -50,7 +50,7 @@ from kafkalike.zk.election import ControllerMoved, Elected
 from kafkalike.zk.watches import WatchSet
 from kafkalike.zk.znodes import ControllerInfo, CorruptZnode
 
-from . import journal
+from . import journal as journal_records
 from .api import UNCLEAN_ELECTION, ControllerMetrics, ElectionResult
 from .balance import imbalance_count
 from .channel import QUEUE_LIMIT, Channels, Connect
@@ -109,7 +109,7 @@ class ControllerPorts:
     """This broker's current `unclean.leader.election.enable`."""
     logger: logging.Logger
     state_change_logger: logging.Logger
-    journal: journal.Journal | None = None
+    journal: journal_records.Journal | None = None
     wait_for_features: Callable[[int], Awaitable[None]] | None = None
     """Returns once this broker's own view of `/feature` has reached a data version."""
     expire_delegation_tokens: Callable[[], Awaitable[None]] | None = None
@@ -406,7 +406,7 @@ class KafkaController:
             "elected controller broker=%d epoch=%d", self._settings.broker_id, elected.epoch
         )
         self._record(
-            journal.Elected(
+            journal_records.Elected(
                 "election", self._settings.broker_id, elected.epoch, elected.epoch_zk_version
             )
         )
@@ -473,7 +473,7 @@ class KafkaController:
         office.close()
         self._active_id = -1
         self._logger.info("resigned epoch=%d cause=%s", office.term.epoch, cause)
-        self._record(journal.Resigned(cause, self._settings.broker_id, office.term.epoch))
+        self._record(journal_records.Resigned(cause, self._settings.broker_id, office.term.epoch))
 
     async def _move(self, office: Office, cause: str) -> None:
         """Leave office and let an election find a controller anew, perhaps this one."""
@@ -499,7 +499,7 @@ class KafkaController:
         if not self._stopped:
             self._timers[type(event)] = self._clock.call_later(delay_s, self._enqueue, event)
 
-    def _record(self, record: journal.JournalRecord) -> None:
+    def _record(self, record: journal_records.JournalRecord) -> None:
         if self._ports.journal is not None:
             self._ports.journal(record)
 

@@ -14,7 +14,7 @@ from kafkalike.types import ReplicaAssignment, TopicPartition
 from kafkalike.zk.watches import WatchSet
 from kafkalike.zk.znodes import PartitionState
 
-from . import journal
+from . import journal as journal_records
 from .channel import Channels
 from .context import Broker, ControllerContext, Replica
 from .events import ControllerEvent
@@ -67,7 +67,7 @@ class Term:
     enqueue: Callable[[ControllerEvent], None]
     unclean_default: Callable[[], bool]
     """This broker's own current `unclean.leader.election.enable`."""
-    journal: journal.Journal | None
+    journal: journal_records.Journal | None
     counters: TermCounters
     context: ControllerContext = field(default_factory=ControllerContext)
     batch: RequestBatch = field(init=False)
@@ -118,21 +118,25 @@ class Term:
         self.context.leadership[partition] = state
         if self.journal is not None and old != state:
             self.journal(
-                journal.LeadershipChanged(self.cause, self.epoch, partition, old, state, unclean)
+                journal_records.LeadershipChanged(
+                    self.cause, self.epoch, partition, old, state, unclean
+                )
             )
 
     def put_partition_status(self, partition: TopicPartition, status: PartitionStatus) -> None:
         old = self.context.partition_status(partition)
         self.context.partition_statuses[partition] = status
         if self.journal is not None and old is not status:
-            self.journal(journal.PartitionMoved(self.cause, self.epoch, partition, old, status))
+            self.journal(
+                journal_records.PartitionMoved(self.cause, self.epoch, partition, old, status)
+            )
 
     def put_replica_status(self, replica: Replica, status: ReplicaStatus) -> None:
         old = self.context.replica_status(replica)
         self.context.set_replica_status(replica, status)
         if self.journal is not None and old is not status:
             self.journal(
-                journal.ReplicaMoved(
+                journal_records.ReplicaMoved(
                     self.cause, self.epoch, replica.partition, replica.broker_id, old, status
                 )
             )
@@ -142,7 +146,9 @@ class Term:
         self.context.set_assignment(partition, assignment)
         if self.journal is not None and old != assignment:
             self.journal(
-                journal.AssignmentChanged(self.cause, self.epoch, partition, old, assignment)
+                journal_records.AssignmentChanged(
+                    self.cause, self.epoch, partition, old, assignment
+                )
             )
 
     def put_broker(self, broker: Broker) -> None:
@@ -150,17 +156,21 @@ class Term:
         self.context.brokers[broker.id] = broker
         if self.journal is not None and old_epoch != broker.epoch:
             self.journal(
-                journal.BrokerSeen(self.cause, self.epoch, broker.id, old_epoch, broker.epoch)
+                journal_records.BrokerSeen(
+                    self.cause, self.epoch, broker.id, old_epoch, broker.epoch
+                )
             )
 
     def remove_broker(self, broker_id: int) -> None:
         old_epoch = self.context.broker_epoch(broker_id)
         self.context.remove_broker(broker_id)
         if self.journal is not None:
-            self.journal(journal.BrokerSeen(self.cause, self.epoch, broker_id, old_epoch, -1))
+            self.journal(
+                journal_records.BrokerSeen(self.cause, self.epoch, broker_id, old_epoch, -1)
+            )
 
     def remove_topic(self, topic: str) -> None:
         topic_id = self.context.topic_ids.get(topic)
         self.context.remove_topic(topic)
         if self.journal is not None:
-            self.journal(journal.TopicForgotten(self.cause, self.epoch, topic, topic_id))
+            self.journal(journal_records.TopicForgotten(self.cause, self.epoch, topic, topic_id))
