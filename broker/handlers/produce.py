@@ -141,7 +141,6 @@ class ProduceApi:
             entries,
             required_acks=request.acks,
             timeout_ms=request.timeout_ms,
-            request_version=ctx.header.api_version,
             internal_topics_allowed=ctx.header.client_id == ADMIN_CLIENT_ID,
         )
         if isinstance(results, Deferred):

@@ -20,6 +20,7 @@ from kafkalike.errors import (
     FencedLeaderEpoch,
     InvalidRecord,
     KafkaError,
+    KafkaStorageError,
     OffsetOutOfRange,
     error_class,
     error_name,
@@ -27,10 +28,10 @@ from kafkalike.errors import (
 from kafkalike.messages.fetch import FetchRequest, FetchResponse
 from kafkalike.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from kafkalike.net.client import PeerError
-from kafkalike.runtime.ports import Clock, StorageError
+from kafkalike.runtime.ports import Clock
 from kafkalike.types import ZERO_UUID, TopicPartition
 
-from ..log.log import UnexpectedAppendOffset
+from ..log.log import OffsetsOutOfOrder, UnexpectedAppendOffset
 from .fetcher_session import FetcherSession, FetchSettings
 from .follower import NOT_DELAYED, FollowedPartition, truncation_target
 from .hosted import HostedPartitions
@@ -43,7 +44,6 @@ EARLIEST: Final = -2
 
 _RESCAN_S: Final = 5.0
 """How often log starts that retention moved are looked for."""
-_BATCH_OVERHEAD: Final = 12
 
 PartitionData = FetchResponse.FetchableTopicResponse.PartitionData
 
@@ -80,9 +80,6 @@ class FetcherWorld(Protocol):
 
     def broker_epoch(self) -> int:
         """Epoch of the present registration."""
-
-    def disk_failed(self, partition: Partition, error: StorageError) -> None:
-        """The partition's log directory is broken."""
 
     def failed(self, topic_partition: TopicPartition) -> None:
         """Left alone until the controller's next order."""
@@ -255,8 +252,8 @@ class Fetcher:
             self.leader,
             reason,
         )
-        self.remove(one.topic_partition)
-        self._world.failed(one.topic_partition)
+        if self.remove(one.topic_partition):
+            self._world.failed(one.topic_partition)
 
     # -- answers -------------------------------------------------------------------------------
 
@@ -338,9 +335,11 @@ class Fetcher:
                     self._truncate(one, data)
                 else:
                     self._append(one, data)
-            except StorageError as error:
+            except (CorruptMessage, InvalidRecord) as error:
+                self._logger.error("bad records of %s from its leader: %s", one.partition, error)
+                self._delay(one)
+            except (KafkaError, UnexpectedAppendOffset, OffsetsOutOfOrder) as error:
                 self._fail(one, error)
-                self._world.disk_failed(one.partition, error)
         elif code == OffsetOutOfRange.code:
             out_of_range.append(one)
         elif code == FencedLeaderEpoch.code:
@@ -361,17 +360,9 @@ class Fetcher:
             return
         records = data.records or b""
         assert not isinstance(records, list)
-        try:
-            info = self._append_records(one, bytes_of(records), data)
-        except (CorruptMessage, InvalidRecord) as error:
-            self._logger.error("bad records of %s from its leader: %s", one.partition, error)
-            self._delay(one)
-            return
-        except KafkaError as error:
-            self._fail(one, error)
-            return
-        if info >= 0:
-            one.fetch_offset = info + 1
+        last_offset = self._append_records(one, bytes_of(records), data)
+        if last_offset >= 0:
+            one.fetch_offset = last_offset + 1
             # Fair shares in full requests: who got records goes to the end.
             self._followed[one.topic_partition] = self._followed.pop(one.topic_partition)
         one.lag = max(0, data.high_watermark - one.fetch_offset)
@@ -452,13 +443,10 @@ class Fetcher:
         except KafkaError as error:
             if not self._is_followed(one):
                 return
-            if error.code == FencedLeaderEpoch.code:
-                self._fail(one, "the leader is in a newer epoch")
+            if error.code in (FencedLeaderEpoch.code, KafkaStorageError.code):
+                self._fail(one, error)
             else:
                 self._delay(one)
-        except StorageError as error:
-            self._fail(one, error)
-            self._world.disk_failed(one.partition, error)
 
     def _move(self, one: FollowedPartition, offset: int) -> None:
         self._logger.info(

@@ -5,8 +5,9 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from kafkalike.config import BrokerConfig
+from kafkalike.errors import KafkaStorageError
 from kafkalike.metrics import Metrics
-from kafkalike.runtime.ports import Clock, StorageError
+from kafkalike.runtime.ports import Clock
 from kafkalike.runtime.tasks import Tasks
 from kafkalike.types import NO_LEADER, TopicPartition
 
@@ -34,7 +35,6 @@ class FetcherManager:
         hosted: HostedPartitions,
         peers: Callable[[int], FetchPeers],
         broker_epoch: Callable[[], int],
-        disk_failed: Callable[[Partition, StorageError], None],
         logger: logging.Logger,
         metrics: Metrics,
     ) -> None:
@@ -52,7 +52,6 @@ class FetcherManager:
         self.throttle: Throttle | None = None
         self.logger = logger
         self.broker_epoch = broker_epoch
-        self.disk_failed = disk_failed
         self.failed_partitions: set[TopicPartition] = set()
         self._count = config.num_replica_fetchers
         self._make_peers = peers
@@ -90,9 +89,8 @@ class FetcherManager:
             try:
                 if log.latest_epoch is None:
                     partition.truncate_to(log.high_watermark)
-            except StorageError as error:
-                self.disk_failed(partition, error)
-                continue
+            except KafkaStorageError:
+                continue  # its directory has just gone offline, and the partition with it
             self._home[key] = fetcher
             fetcher.add(partition, initial_offset(log))
 

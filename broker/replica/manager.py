@@ -8,7 +8,7 @@ Deferred of the same result otherwise: callers ask `isinstance(result, Deferred)
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 from twisted.internet.defer import Deferred, DeferredList
 
@@ -38,7 +38,7 @@ from kafkalike.runtime.tasks import TimerWheel
 from kafkalike.types import NO_EPOCH, TopicPartition
 
 from ..cluster.metadata_cache import MetadataCache
-from ..log.log import FetchIsolation, Log, Origin, VerificationGuard
+from ..log.log import FetchIsolation, Log, Origin
 from ..log.manager import LogManager
 from .delayed import DelayedDelete, DelayedFetch, DelayedProduce, DeleteTarget
 from .fetch_session import FetchContext
@@ -47,6 +47,7 @@ from .fetchers import FetcherManager
 from .hosted import HostedPartitions
 from .isr import IsrManager
 from .partition import Changed, IsrProposal, Partition
+from .purgatory import Purgatory
 from .reading import Reader
 from .roles import RoleChanges, Roles
 from .values import (
@@ -161,14 +162,13 @@ class ReplicaManager:
             journal=self._record_change,
             lost=self._record_loss,
         )
-        self._reader = Reader(self._hosted, disk_failed=self._partition_disk_failed)
+        self._reader = Reader(self._hosted)
         self._fetchers = FetcherManager(
             config,
             clock=clock,
             hosted=self._hosted,
             peers=fetch_peers,
             broker_epoch=broker_epoch,
-            disk_failed=self._partition_disk_failed,
             logger=logger,
             metrics=metrics,
         )
@@ -180,7 +180,6 @@ class ReplicaManager:
             metadata=metadata,
             fetchers=self._fetchers,
             broker_epoch=broker_epoch,
-            disk_failed=self._disk_failed,
             logger=state_change_logger,
         )
         self._expired_produce = metrics.counter(_DOMAIN, "DelayedProduceMetrics", "ExpiresPerSec")
@@ -277,7 +276,6 @@ class ReplicaManager:
         required_acks: int,
         timeout_ms: int,
         origin: Origin = "client",
-        request_version: int = 11,
         internal_topics_allowed: bool = False,
     ) -> "list[AppendResult] | Deferred[list[AppendResult]]":
         """Append records as leader; one result an entry, in order.  Never raises KafkaError.
@@ -303,23 +301,17 @@ class ReplicaManager:
                     raise InvalidTopicException(f"{topic_partition.topic} is an internal topic")
                 if partition is None:
                     raise self._hosted.absence(topic_partition)
-                guard = entry.verification
                 info = partition.append_as_leader(
                     entry.records,
                     required_acks=required_acks,
                     origin=origin,
-                    verification=guard if isinstance(guard, VerificationGuard) else None,
-                    request_version=request_version,
+                    verification=entry.verification,
+                    deep=entry.deep,
                 )
             except KafkaError as error:
                 _refuse(result, error)
                 if partition is not None and partition.log is not None:
                     result.log_start_offset = partition.log.log_start_offset
-                continue
-            except StorageError as error:
-                assert partition is not None
-                self._partition_disk_failed(partition, error)
-                _refuse(result, KafkaStorageError(str(error)))
                 continue
             result.base_offset = info.first_offset
             result.last_offset = info.last_offset
@@ -351,13 +343,11 @@ class ReplicaManager:
         self, logs: list[Log], results: list[AppendResult], must_wait: bool, timeout_ms: int
     ) -> "Deferred[list[AppendResult]]":
         """flush.messages asks for the device before the acknowledgement."""
-        flushed = DeferredList(
+        flushed: Deferred[Any] = DeferredList(
             [self._logs.flush(log) for log in logs], fireOnOneErrback=False, consumeErrors=True
         )
 
-        def go_on(
-            outcomes: "list[tuple[bool, object]]",
-        ) -> "list[AppendResult] | Deferred[list[AppendResult]]":
+        def go_on(outcomes: "list[tuple[bool, Any]]") -> Any:
             for log, (succeeded, _) in zip(logs, outcomes, strict=True):
                 if not succeeded:
                     for result in results:
@@ -367,7 +357,7 @@ class ReplicaManager:
                 return self._await_replication(results, timeout_ms)
             return results
 
-        return flushed.addCallback(go_on)  # type: ignore[return-value]
+        return flushed.addCallback(go_on)
 
     # -- fetch ---------------------------------------------------------------------------------
 
@@ -428,9 +418,6 @@ class ReplicaManager:
             if version >= 5:
                 raise
             raise LeaderNotAvailable(error.message) from error
-        except StorageError as error:
-            self._partition_disk_failed(partition, error)
-            raise KafkaStorageError(str(error)) from error
 
     def offset_for_leader_epoch(
         self,
@@ -491,15 +478,6 @@ class ReplicaManager:
             partition.record("offline")
             partition.stop()
         self._dir_failed(path)
-
-    def _partition_disk_failed(self, partition: Partition, error: StorageError) -> None:
-        log = partition.log
-        if log is not None:
-            self._disk_failed(log.parent_dir, error)
-
-    def _disk_failed(self, path: str, error: StorageError) -> None:
-        self._logger.error("error of the disk in %s: %s", path, error)
-        self.log_dir_failed(path)
 
     def describe_log_dirs(
         self, partitions: set[TopicPartition] | None = None
@@ -604,24 +582,24 @@ class ReplicaManager:
             metrics.gauge(_DOMAIN, _TYPE, name, read)
         wakeups = self._wakeups
         for kind, purgatories in {
-            "Produce": (wakeups.produce,),
-            "Fetch": (wakeups.consumers, wakeups.followers),
-            "DeleteRecords": (wakeups.delete_records,),
+            "Produce": [wakeups.produce],
+            "Fetch": [wakeups.consumers, wakeups.followers],
+            "DeleteRecords": [wakeups.delete_records],
         }.items():
-            metrics.gauge(
-                _DOMAIN,
-                "DelayedOperationPurgatory",
-                "PurgatorySize",
-                lambda waiting=purgatories: sum(one.watched for one in waiting),
-                delayedOperation=kind,
-            )
-            metrics.gauge(
-                _DOMAIN,
-                "DelayedOperationPurgatory",
-                "NumDelayedOperations",
-                lambda waiting=purgatories: sum(one.delayed for one in waiting),
-                delayedOperation=kind,
-            )
+            _register_purgatory(metrics, kind, purgatories)
+
+
+def _register_purgatory(metrics: Metrics, kind: str, purgatories: list[Purgatory]) -> None:
+    name = (_DOMAIN, "DelayedOperationPurgatory")
+    metrics.gauge(
+        *name, "PurgatorySize", lambda: sum(p.watched for p in purgatories), delayedOperation=kind
+    )
+    metrics.gauge(
+        *name,
+        "NumDelayedOperations",
+        lambda: sum(p.delayed for p in purgatories),
+        delayedOperation=kind,
+    )
 
 
 def _refuse(result: AppendResult, error: KafkaError) -> None:

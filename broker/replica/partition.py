@@ -22,10 +22,18 @@ from kafkalike.errors import (
     UnknownLeaderEpoch,
 )
 from kafkalike.messages.control import LeaderAndIsrRequest
-from kafkalike.runtime.ports import Buffer
+from kafkalike.runtime.ports import Buffer, StorageError
 from kafkalike.types import NO_EPOCH, NO_LEADER, TopicPartition
 
-from ..log.log import FetchDataInfo, FetchIsolation, Log, LogAppendInfo, Origin, VerificationGuard
+from ..log.log import (
+    DeepResult,
+    FetchDataInfo,
+    FetchIsolation,
+    Log,
+    LogAppendInfo,
+    Origin,
+    VerificationGuard,
+)
 from .values import NO_OFFSET, EpochEndOffset, FetchPartition, ListedOffset, Loss, StateChange
 
 PartitionState = LeaderAndIsrRequest.LeaderAndIsrPartitionState
@@ -372,7 +380,7 @@ class Partition:
         required_acks: int,
         origin: Origin = "client",
         verification: VerificationGuard | None = None,
-        request_version: int = 11,
+        deep: DeepResult | None = None,
     ) -> LogAppendInfo:
         """Append in the present epoch and move the high watermark where that is enough.
 
@@ -393,7 +401,7 @@ class Partition:
             origin=origin,
             now_ms=self._world.now_ms(),
             verification_guard=verification,
-            request_version=request_version,
+            deep=deep,
         )
         if info.last_offset < 0 or info.duplicate:
             return info
@@ -549,7 +557,7 @@ class Partition:
         if timestamp == LATEST_TIMESTAMP:
             if lags:
                 raise self._offset_not_available(log)
-            offset = readable_end(log, isolation)
+            offset = log.bound_of(isolation)
             return ListedOffset(-1, offset, self.leader_epoch)
         found = ListedOffset(*log.offset_for_timestamp(timestamp, isolation))
         if timestamp in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
@@ -745,7 +753,10 @@ class Partition:
         if offset >= log.high_watermark:
             return
         first = max(offset, log.log_start_offset)
-        summary = log.summarize(first, log.high_watermark)
+        try:
+            summary = log.summarize(first, log.high_watermark)
+        except StorageError as error:
+            raise log.directory.fail(error) from error
         latest = log.latest_epoch
         self._world.lost(
             Loss(
@@ -790,12 +801,3 @@ class Partition:
 
     def __str__(self) -> str:
         return str(self.topic_partition)
-
-
-def readable_end(log: Log, isolation: FetchIsolation) -> int:
-    """Where a reader of this isolation stops."""
-    if isolation is FetchIsolation.LOG_END:
-        return log.log_end_offset
-    if isolation is FetchIsolation.HIGH_WATERMARK:
-        return log.high_watermark
-    return log.last_stable_offset

@@ -3,25 +3,22 @@
 Reference: replication 8, 10.  Errors of one partition never disturb the others.
 """
 
-import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final, Protocol
 
 from kafkalike.errors import (
     NONE,
     InconsistentTopicId,
     KafkaError,
-    KafkaStorageError,
     UnknownServerError,
 )
 from kafkalike.messages.fetch import FetchResponse
-from kafkalike.runtime.ports import FileRange, StorageError
 from kafkalike.types import ZERO_UUID, TopicPartition
 
 from ..log.log import FetchIsolation
 from .fetch_session import FetchContext
 from .hosted import HostedPartitions
-from .partition import Partition, ReadResult, readable_end
+from .partition import Partition, ReadResult
 from .values import FUTURE_REPLICA, READ_COMMITTED, FetchParams, FetchPartition
 
 PartitionData = FetchResponse.FetchableTopicResponse.PartitionData
@@ -30,7 +27,6 @@ _FIRST_RACK_VERSION: Final = 11
 """From this version on consumers may read from followers and be sent to them (KIP-392)."""
 _FIRST_WHOLE_BATCH_VERSION: Final = 3
 """From this version on the first batch comes whole, whatever the limits."""
-_BATCH_SIZE: Final = struct.Struct(">i")
 
 
 class Throttle(Protocol):
@@ -68,18 +64,16 @@ class ReadPass:
 
 
 class Reader:
-    """Reads partitions for consumers and followers; `disk_failed` is told of a broken directory."""
+    """Reads partitions for consumers and followers."""
 
     def __init__(
         self,
         hosted: HostedPartitions,
         *,
-        disk_failed: Callable[[Partition, StorageError], object],
         throttle: Throttle | None = None,
         selector: Selector | None = None,
     ) -> None:
         self._hosted = hosted
-        self._disk_failed = disk_failed
         self.throttle = throttle
         """Limits what followers out of the ISR may fetch from here."""
         self.selector = selector
@@ -164,12 +158,7 @@ class Reader:
         except KafkaError as error:
             found.answer_now = True
             return error_data(entry, error.code), False
-        except StorageError as error:
-            assert partition is not None
-            self._disk_failed(partition, error)
-            found.answer_now = True
-            return error_data(entry, KafkaStorageError.code), False
-        return self._answer(params, entry, partition, result, max_bytes, min_one_message, found)
+        return self._answer(params, entry, partition, result, found)
 
     def _answer(
         self,
@@ -177,8 +166,6 @@ class Reader:
         entry: FetchPartition,
         partition: Partition,
         result: ReadResult,
-        max_bytes: int,
-        min_one_message: bool,
         found: ReadPass,
     ) -> tuple[PartitionData, bool]:
         data = PartitionData(
@@ -207,10 +194,7 @@ class Reader:
         if records:
             is_quiet = False
             if self._holds_back(params, partition) or (
-                not min_one_message
-                and params.version >= _FIRST_WHOLE_BATCH_VERSION
-                and len(records) >= max_bytes
-                and _is_incomplete(records)
+                info.first_batch_is_cut and params.version >= _FIRST_WHOLE_BATCH_VERSION
             ):
                 records = b""
             data.records = records
@@ -280,15 +264,12 @@ class Reader:
             log = partition.local_log(epoch if epoch >= 0 else None, only_leader=only_leader)
             if entry.fetch_offset > log.log_end_offset or partition.divergence(entry) is not None:
                 return -1
-            if entry.fetch_offset >= readable_end(log, isolation):
+            if entry.fetch_offset >= log.bound_of(isolation):
                 return 0
             if self._holds_back(params, partition):
                 return 0
             return min(log.readable_bytes(entry.fetch_offset, isolation), entry.max_bytes)
         except KafkaError:
-            return -1
-        except StorageError as error:
-            self._disk_failed(partition, error)
             return -1
 
 
@@ -327,13 +308,3 @@ def _check_topic_id(partition: Partition, topic_id: bytes) -> None:
     known = partition.topic_id
     if known is not None and known != topic_id:
         raise InconsistentTopicId(f"{partition} has another topic id here")
-
-
-def _is_incomplete(records: FileRange | bytes) -> bool:
-    """Whether not even the first batch is whole."""
-    if len(records) < 12:
-        return True
-    if isinstance(records, FileRange):
-        header = records.file.pread(12, records.position)
-        return bool(12 + _BATCH_SIZE.unpack_from(header, 8)[0] > len(records))
-    return bool(12 + _BATCH_SIZE.unpack_from(records, 8)[0] > len(records))

@@ -23,7 +23,6 @@ from kafkalike.messages.control import (
     StopReplicaRequest,
     StopReplicaResponse,
 )
-from kafkalike.runtime.ports import StorageError
 from kafkalike.types import NO_BROKER_EPOCH, NO_EPOCH, ZERO_UUID, TopicPartition
 
 from ..cluster.metadata_cache import MetadataCache
@@ -89,7 +88,6 @@ class Roles:
         metadata: MetadataCache,
         fetchers: Fetchers,
         broker_epoch: Callable[[], int],
-        disk_failed: Callable[[str, StorageError], object],
         logger: logging.Logger,
     ) -> None:
         self._broker_id = broker_id
@@ -99,7 +97,6 @@ class Roles:
         self._metadata = metadata
         self._fetchers = fetchers
         self._broker_epoch = broker_epoch
-        self._disk_failed = disk_failed
         self._logger = logger
         self.controller_epoch = 0
         """The highest one seen in any order."""
@@ -199,12 +196,8 @@ class Roles:
         if opened is None:
             return
         partition, log = opened
-        try:
-            if partition.make_leader(one.state, log):
-                changes.leaders.append(partition)
-        except StorageError as error:
-            self._disk_failed(log.parent_dir, error)
-            codes[one.topic_partition] = KafkaStorageError.code
+        if partition.make_leader(one.state, log):
+            changes.leaders.append(partition)
 
     def _follow_all(
         self, wanted: list[_Wanted], codes: dict[TopicPartition, int], changes: RoleChanges
@@ -244,7 +237,7 @@ class Roles:
                 partition.log = log
                 self._hosted.add(partition)
             return partition, log
-        except (KafkaStorageError, StorageError) as error:
+        except KafkaStorageError as error:
             self._logger.error("no log for %s: %s", key, error)
             self._hosted.take_offline(key)
             codes[key] = KafkaStorageError.code
@@ -307,7 +300,7 @@ class Roles:
             for future in (False, True):
                 if self._logs.get_log(key, future=future) is not None:
                     self._logs.delete(key, future=future)
-        except (KafkaError, StorageError) as error:
+        except KafkaError as error:
             self._logger.error("cannot delete %s: %s", key, error)
             for result in response.partition_errors:
                 if (result.topic_name, result.partition_index) == key:

@@ -12,6 +12,8 @@ from kafkalike.errors import NONE
 from kafkalike.runtime.ports import Buffer
 from kafkalike.types import NO_EPOCH, ZERO_UUID, TopicPartition
 
+from ..log.log import DeepResult, VerificationGuard
+
 if TYPE_CHECKING:
     from .fetch_session import FetchSession
     from .partition import Partition
@@ -33,8 +35,10 @@ class AppendEntry(NamedTuple):
 
     topic_partition: TopicPartition
     records: Buffer
-    verification: object | None = None
+    verification: VerificationGuard | None = None
     """Proof that the coordinator knows the transaction (KIP-890), as the log's verify call gave it."""
+    deep: DeepResult | None = None
+    """What a look at the records off the loop found, where there was one."""
 
 
 @dataclass(slots=True)

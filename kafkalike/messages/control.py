@@ -215,8 +215,9 @@ class AlterPartitionRequest(Request, key=56, versions=(0, 3), flexible=0):
 
             partition_index: int32 = 0
             leader_epoch: int32 = 0
-            new_isr: list[int32] = field(until=2, default=[])
-            new_isr_with_epochs: list[BrokerState] = field(since=3, default=[])
+            # The sender fills both: which one travels is decided by the version found to be common.
+            new_isr: list[int32] = field(until=2, default=[], ignorable=True)
+            new_isr_with_epochs: list[BrokerState] = field(since=3, default=[], ignorable=True)
             leader_recovery_state: int8 = field(since=1, default=0)
             partition_epoch: int32 = 0
 

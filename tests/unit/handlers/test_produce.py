@@ -99,7 +99,6 @@ def test_success_carries_the_offsets() -> None:
     assert world.replicas.arguments == {
         "required_acks": 1,
         "timeout_ms": 1000,
-        "request_version": 11,
         "internal_topics_allowed": False,
     }
 
