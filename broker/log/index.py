@@ -96,9 +96,11 @@ class _Index:
             file.close()
 
     def forget(self) -> None:
-        """The segment goes away."""
+        """Let go of descriptor and, where they can be read again, entries."""
         self.directory.indexes.forget(self)
         self.release_file()
+        if not self.capacity:
+            self.drop_entries()
 
     def drop_entries(self) -> None:
         self._clear_memory()

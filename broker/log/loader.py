@@ -81,6 +81,7 @@ class _Loader:
         self._snapshots: list[int] = []
         self._epochs: list[tuple[int, int]] = []
         self._epochs_changed = False
+        self._recovered_index = -2
 
     def load(self) -> Log:
         request = self._request
@@ -133,6 +134,8 @@ class _Loader:
         )
         if self._producers.map_end_offset < end_offset:
             log.replay_producers(self._producers.map_end_offset, end_offset)
+        if not request.is_clean and end_offset > start_offset:
+            log.take_snapshot()
         for segment in segments:
             segment.release_files()
         if self._epochs_changed:
@@ -256,6 +259,7 @@ class _Loader:
             self._directory, self._path, base_offset, size=0, created_ms=self._now_ms
         )
         segment.create_files(self._request.config.segment_index_bytes)
+        segment.become_inactive()
         return segment
 
     def _is_damaged(self, segment: LogSegment, names: set[str]) -> bool:
@@ -325,13 +329,15 @@ class _Loader:
     def _prepare_producers(self, segments: list[LogSegment], index: int) -> None:
         """Have the producer state at the segment's base, as recovery finds it."""
         base_offset = segments[index].base_offset
-        if self._producers.map_end_offset == base_offset and index > 0:
-            return
+        if index > 0 and self._recovered_index == index - 1:
+            return  # fed by the segment before
         log = self._temporary_log(segments[:index], base_offset)
         if log is None:
             self._producers.clear(base_offset)
             return
         log.rebuild_producers(base_offset)
+        above = [offset for offset in self._snapshots if offset > base_offset]
+        self._snapshots = log.snapshot_offsets + above
 
     def _temporary_log(self, segments: list[LogSegment], end_offset: int) -> Log | None:
         if not segments:
@@ -464,6 +470,7 @@ class _SegmentRecovery:
 
     def _empty(self, file_size: int) -> int:
         segment = self._segment
+        self._producers.map_end_offset = -1  # fed with batches that do not count
         self.end_offset = segment.base_offset
         segment.cut_file(0)
         segment.create_files(self._config.segment_index_bytes)

@@ -836,6 +836,15 @@ class Log:
             break
         self.replay_producers(producers.map_end_offset, end_offset)
 
+    @property
+    def snapshot_offsets(self) -> list[int]:
+        """Offsets of the producer snapshots on disk, ascending."""
+        return list(self._snapshots)
+
+    def take_snapshot(self) -> None:
+        """Write the producer state as of the log end, unless that is on disk."""
+        self._take_snapshot()
+
     def replay_producers(self, start_offset: int, end_offset: int) -> None:
         """Feed the batches of [start, end) into the producer state."""
         for index in range(self._segment_index(start_offset), len(self._segments)):
@@ -1100,6 +1109,12 @@ class Log:
             for segment in self._segments:
                 segment.release_files()
         return plan
+
+    def discard(self) -> None:
+        """Let go of descriptors without writing: the log is deleted or its directory failed."""
+        self.is_closed = True
+        for segment in self._segments:
+            segment.release_files()
 
     def renamed(self, path: str) -> None:
         """The partition directory got another name: open files go on, paths change."""
