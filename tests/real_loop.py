@@ -67,7 +67,7 @@ class RealLoop:
         (result,) = outcome
         if isinstance(result, Failure):
             result.raiseException()
-        return result  # type: ignore[return-value]
+        return result
 
     def run_until(self, condition: Callable[[], bool], limit_s: float = 30.0) -> None:
         """Turn until `condition()`; AssertionError after `limit_s`."""

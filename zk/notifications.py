@@ -88,6 +88,8 @@ class NotificationListener:
                 except SessionExpired:
                     # All watches died; the watch set triggers (or has triggered) a new round.
                     continue
+                except CancelledError:
+                    raise
                 except Exception:
                     self._logger.exception("cannot read notifications parent=%s", self._parent)
                     self._again = True
