@@ -140,6 +140,11 @@ def create_refused(world: World) -> Any:
         create(f"{root}/acl", acl=None),
         create(f"{root}/acl", acl=[(31, "nothing", "x")]),
         create(f"{root}/acl", acl=[(31, None, "x")]),
+        create(f"{root}/acl", acl=[(31, "nothing", None)]),
+        create(f"{root}/acl", acl=[(31, "auth", None)]),
+        create(f"{root}/acl", acl=[(31, "world", None)]),
+        create(f"{root}/acl", acl=[(31, "digest", None)]),
+        create(f"{root}/acl", acl=[(31, "ip", None)]),
         create(f"{root}/acl", acl=[(31, "digest", "no-colon")]),
         create(f"{root}/acl", acl=[(31, "digest", "a:b:c")]),
         create(f"{root}/acl", acl=[(31, "ip", "not-an-address")]),
@@ -898,6 +903,8 @@ def digest_identities(world: World) -> Any:
     seen.append(other.call(GET_DATA, read(f"{root}/auth")))
     seen.append(log_in(other, b"user:password"))
     seen.append(other.call(GET_DATA, read(f"{root}/auth")))
+    seen.append(client.call(CREATE, create(f"{root}/null-id", acl=[(31, "auth", None)])))
+    seen.append(client.call(GET_ACL, text(f"{root}/null-id")))
     log_in(client, b"second:p:w")
     seen.append(
         client.call(

@@ -26,8 +26,10 @@ from .jute import (
     write_event,
     write_reply,
 )
+from .model import Code
 from .requests import execute
-from .tree import Caller, Code, CoordinationTree
+from .tree import CoordinationTree
+from .watches import Caller
 
 AUTH_XID: Final = -4
 PING_XID: Final = -2

@@ -13,11 +13,10 @@ import binascii
 from collections.abc import Mapping
 from typing import Any, Final
 
-from .tree import (
+from .model import (
     OPEN_ACL,
     ROOT,
     Acl,
-    CoordinationTree,
     Id,
     NodeImage,
     TreeError,
@@ -25,6 +24,7 @@ from .tree import (
     parent_of,
     validate_path,
 )
+from .tree import CoordinationTree
 
 FORMAT: Final = 1
 

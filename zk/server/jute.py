@@ -12,7 +12,7 @@ from typing import Final
 
 from kafkalike.zk.client import GetChildren, GetData, ReadOp, Stat
 
-from .tree import (
+from .model import (
     Acl,
     CheckOp,
     Code,
@@ -149,11 +149,15 @@ class JuteReader:
         return [self.text(field) for _ in range(self.count(field, 4))]
 
     def acl(self) -> list[Acl]:
-        """An access list.  A null scheme reads as "", which no provider accepts."""
-        return [
-            Acl(self.int32("perms"), Id(self.string("scheme") or "", self.text("id")))
-            for _ in range(self.count("acl", 12))
-        ]
+        """An access list.  A null scheme reads as "", which is no scheme; a null id as "", which is
+        what some clients mean with the scheme `auth`."""
+        entries = []
+        for _ in range(self.count("acl", 12)):
+            perms, scheme, text = self.int32("perms"), self.string("scheme"), self.string("id")
+            if text is None and scheme in ("world", "digest", "ip"):
+                raise MalformedRecord(f"id: null, expected an identity of scheme {scheme}")
+            entries.append(Acl(perms, Id(scheme or "", text or "")))
+        return entries
 
     def stat(self) -> Stat:
         position = self._take(_STAT.size, "stat")

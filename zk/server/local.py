@@ -40,14 +40,12 @@ from kafkalike.zk.client import (
     ZkError,
 )
 
-from .tree import (
+from .model import (
     EPHEMERAL,
     OPEN_ACL,
     SEQUENTIAL,
-    Caller,
     CheckOp,
     Code,
-    CoordinationTree,
     Created,
     CreateOp,
     DeleteOp,
@@ -56,6 +54,8 @@ from .tree import (
     WriteOp,
     WriteResult,
 )
+from .tree import CoordinationTree
+from .watches import Caller
 
 T = TypeVar("T")
 

@@ -34,15 +34,9 @@ from .jute import (
     write_string,
     write_strings,
 )
-from .tree import (
-    Caller,
-    Code,
-    CoordinationTree,
-    Created,
-    TreeError,
-    WatcherType,
-    WatchMode,
-)
+from .model import Code, Created, TreeError
+from .tree import CoordinationTree
+from .watches import Caller, WatcherType, WatchMode
 
 _ADD_WATCH_MODES: Final = (WatchMode.PERSISTENT, WatchMode.PERSISTENT_RECURSIVE)
 _WRITE_TYPES: Final = frozenset(

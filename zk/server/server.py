@@ -25,8 +25,9 @@ from .connection import ClientConnection
 from .export import export_tree, import_tree
 from .four_letter import WORDS, Latency, ServerFacts, answer
 from .jute import PASSWORD_BYTES
+from .model import Txn
 from .storage import Storage
-from .tree import CoordinationTree, Txn
+from .tree import CoordinationTree
 
 DEFAULT_TICK_MS: Final = 2000
 DEFAULT_MAX_BUFFER_BYTES: Final = 4 << 20

@@ -28,11 +28,10 @@ from .jute import (
     write_long,
     write_string,
 )
-from .tree import (
+from .model import (
     OPEN_ACL,
     Acl,
     Change,
-    CoordinationTree,
     NodeAclSet,
     NodeCreated,
     NodeDataSet,
@@ -43,6 +42,7 @@ from .tree import (
     TreeImage,
     Txn,
 )
+from .tree import CoordinationTree
 
 LOG_MAGIC: Final = b"KLZKLOG1"
 SNAPSHOT_MAGIC: Final = b"KLZKSNP1"

@@ -11,209 +11,57 @@ Behaviour is that of ZooKeeper 3.8/3.9, as recorded by `tests/contract/test_coor
 asks both.  Not modelled: containers, TTL nodes, quotas, reconfiguration, SASL (docs/coordination.md).
 """
 
-import base64
-import hashlib
 import hmac
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from enum import IntEnum
-from ipaddress import ip_address, ip_network
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final
 
 from kafkalike.zk.client import ANY_VERSION, EventType, Stat
 
-READ: Final = 1
-WRITE: Final = 2
-CREATE: Final = 4
-DELETE: Final = 8
-ADMIN: Final = 16
-ALL: Final = 31
+from .access import allowed, checked_acl, identity_of
+from .model import (
+    ADMIN,
+    CREATE,
+    DELETE,
+    EPHEMERAL,
+    OPEN_ACL,
+    READ,
+    READ_ONLY_ACL,
+    ROOT,
+    SEQUENTIAL,
+    WRITE,
+    Acl,
+    Change,
+    CheckOp,
+    Code,
+    Created,
+    CreateOp,
+    DeleteOp,
+    Id,
+    NodeAclSet,
+    NodeCreated,
+    NodeDataSet,
+    NodeDeleted,
+    NodeImage,
+    SessionClosed,
+    SessionOpened,
+    SetDataOp,
+    TreeError,
+    TreeImage,
+    Txn,
+    WriteOp,
+    WriteResult,
+    name_of,
+    parent_of,
+    validate_path,
+)
+from .watches import WATCHER_MASKS, Caller, WatcherType, WatchMode, WatchTable
 
-EPHEMERAL: Final = 1
-"""Flag bit of a create: the node lives as long as its session."""
-SEQUENTIAL: Final = 2
-"""Flag bit of a create: the parent's creation counter is appended, ten digits."""
 _LAST_PLAIN_FLAG: Final = 3
 _LAST_KNOWN_FLAG: Final = 6
-
-ROOT: Final = "/"
 _NEVER_MS: Final = 1 << 62
 
 SPECIAL_PATHS: Final = frozenset({"/", "/zookeeper", "/zookeeper/quota", "/zookeeper/config"})
-
-
-class Code(IntEnum):
-    """ZooKeeper's error numbers, as far as this server answers them."""
-
-    OK = 0
-    SYSTEM_ERROR = -1
-    RUNTIME_INCONSISTENCY = -2
-    MARSHALLING_ERROR = -5
-    UNIMPLEMENTED = -6
-    BAD_ARGUMENTS = -8
-    NO_NODE = -101
-    NO_AUTH = -102
-    BAD_VERSION = -103
-    NO_CHILDREN_FOR_EPHEMERALS = -108
-    NODE_EXISTS = -110
-    NOT_EMPTY = -111
-    SESSION_EXPIRED = -112
-    INVALID_ACL = -114
-    AUTH_FAILED = -115
-    NO_WATCHER = -121
-    RECONFIG_DISABLED = -123
-
-
-class TreeError(Exception):
-    """A request was refused; `code` is what goes on the wire."""
-
-    def __init__(self, code: Code, path: str = "") -> None:
-        super().__init__(f"{code.name} {path}".rstrip())
-        self.code = code
-        self.path = path
-
-
-class Id(NamedTuple):
-    """An identity: `("world", "anyone")`, `("digest", "user:hash")`, `("ip", "10.0.0.1")`."""
-
-    scheme: str
-    id: str
-
-
-class Acl(NamedTuple):
-    """Permission bits granted to an identity."""
-
-    perms: int
-    id: Id
-
-
-OPEN_ACL: Final = (Acl(ALL, Id("world", "anyone")),)
-_READ_ONLY_ACL: Final = (Acl(READ, Id("world", "anyone")),)
-
-
-# -- requests -----------------------------------------------------------------------------------
-
-
-@dataclass(slots=True, frozen=True)
-class CreateOp:
-    """Create a node; the result is `Created`.  `data` None stores a null buffer."""
-
-    path: str
-    data: bytes | None
-    acl: Sequence[Acl] = OPEN_ACL
-    flags: int = 0
-
-
-@dataclass(slots=True, frozen=True)
-class DeleteOp:
-    """Delete a node without children; the result is None."""
-
-    path: str
-    version: int = ANY_VERSION
-
-
-@dataclass(slots=True, frozen=True)
-class SetDataOp:
-    """Replace a node's data; the result is the new Stat."""
-
-    path: str
-    data: bytes | None
-    version: int = ANY_VERSION
-
-
-@dataclass(slots=True, frozen=True)
-class CheckOp:
-    """Require a node and its data version; the result is None."""
-
-    path: str
-    version: int
-
-
-@dataclass(slots=True, frozen=True)
-class SetAclOp:
-    """Replace a node's access list, conditional on its ACL version; the result is the new Stat."""
-
-    path: str
-    acl: Sequence[Acl]
-    version: int = ANY_VERSION
-
-
-WriteOp: TypeAlias = CreateOp | DeleteOp | SetDataOp | CheckOp | SetAclOp
-
-
-@dataclass(slots=True, frozen=True)
-class Created:
-    """Where a create put its node (with the number of a sequential one), and its metadata."""
-
-    path: str
-    stat: Stat
-
-
-WriteResult: TypeAlias = Created | Stat | None
-
-
-# -- what changes, for the journal ----------------------------------------------------------------
-
-
-@dataclass(slots=True, frozen=True)
-class NodeCreated:
-    """`creates` is the parent's creation counter afterwards."""
-
-    path: str
-    data: bytes | None
-    acl: tuple[Acl, ...]
-    owner: int
-    creates: int
-
-
-@dataclass(slots=True, frozen=True)
-class NodeDeleted:
-    path: str
-
-
-@dataclass(slots=True, frozen=True)
-class NodeDataSet:
-    path: str
-    data: bytes | None
-    version: int
-
-
-@dataclass(slots=True, frozen=True)
-class NodeAclSet:
-    path: str
-    acl: tuple[Acl, ...]
-    version: int
-
-
-@dataclass(slots=True, frozen=True)
-class SessionOpened:
-    session_id: int
-    timeout_ms: int
-    password: bytes
-
-
-@dataclass(slots=True, frozen=True)
-class SessionClosed:
-    """The session's ephemeral nodes are deleted by `NodeDeleted` changes of the same Txn."""
-
-    session_id: int
-
-
-Change: TypeAlias = (
-    NodeCreated | NodeDeleted | NodeDataSet | NodeAclSet | SessionOpened | SessionClosed
-)
-
-
-@dataclass(slots=True, frozen=True)
-class Txn:
-    """One step of the state machine.  A refused write is one too, with no changes: it has a zxid."""
-
-    zxid: int
-    time_ms: int
-    changes: tuple[Change, ...]
-
-
-# -- state ---------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
@@ -264,133 +112,6 @@ class Session:
     ephemerals: dict[str, None] = field(default_factory=dict)
 
 
-@dataclass(slots=True, eq=False)
-class Caller:
-    """One connection of a session: who asks, and where its watch events go.
-
-    Watches and identities belong to the connection, not to the session.  `deliver(type, path,
-    zxid)` is called while the change is made, before the changing request returns, and must not
-    call the tree.
-    """
-
-    session_id: int
-    host: str
-    deliver: Callable[[EventType, str, int], None]
-    identities: list[Id] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.identities.append(Id("ip", self.host))
-
-
-class WatchMode(IntEnum):
-    """How long a watch lives and how far it sees; the values are bits."""
-
-    STANDARD = 1
-    PERSISTENT = 2
-    PERSISTENT_RECURSIVE = 4
-
-
-class WatcherType(IntEnum):
-    """What removeWatches and checkWatches name."""
-
-    CHILDREN = 1
-    DATA = 2
-    ANY = 3
-    PERSISTENT = 4
-    PERSISTENT_RECURSIVE = 5
-
-
-class WatchTable:
-    """Watches of one kind (data or children) by path and by caller."""
-
-    def __init__(self) -> None:
-        self.by_path: dict[str, dict[Caller, int]] = {}
-        self.by_caller: dict[Caller, dict[str, None]] = {}
-        self._recursive_count = 0
-
-    def add(self, path: str, caller: Caller, mode: WatchMode = WatchMode.STANDARD) -> None:
-        watchers = self.by_path.setdefault(path, {})
-        modes = watchers.get(caller, 0)
-        if mode & WatchMode.PERSISTENT_RECURSIVE & ~modes:
-            self._recursive_count += 1
-        watchers[caller] = modes | mode
-        self.by_caller.setdefault(caller, {})[path] = None
-
-    def contains(self, path: str, caller: Caller, mode: int) -> bool:
-        return bool(self.by_path.get(path, {}).get(caller, 0) & mode)
-
-    def remove(self, path: str, caller: Caller, mode: int) -> bool:
-        """Take away the modes in the bit mask `mode`; whether any was there."""
-        modes = self.by_path.get(path, {}).get(caller, 0)
-        if not modes & mode:
-            return False
-        self._set_modes(path, caller, modes, modes & ~mode)
-        return True
-
-    def drop(self, caller: Caller) -> None:
-        """Forget everything of a caller."""
-        for path in list(self.by_caller.get(caller, ())):
-            self._set_modes(path, caller, self.by_path[path][caller], 0)
-
-    def triggered(self, path: str) -> list[Caller]:
-        """Who watches `path`, itself or recursively from above; one-shot watches are used up."""
-        found: dict[Caller, None] = {}
-        for caller, modes in list(self.by_path.get(path, {}).items()):
-            found[caller] = None
-            if modes & WatchMode.STANDARD:
-                self._set_modes(path, caller, modes, modes & ~WatchMode.STANDARD)
-        above = path
-        while self._recursive_count and above != ROOT:
-            above = parent_of(above)
-            for caller, modes in self.by_path.get(above, {}).items():
-                if modes & WatchMode.PERSISTENT_RECURSIVE:
-                    found[caller] = None
-        return list(found)
-
-    def _set_modes(self, path: str, caller: Caller, before: int, after: int) -> None:
-        if before & ~after & WatchMode.PERSISTENT_RECURSIVE:
-            self._recursive_count -= 1
-        if after:
-            self.by_path[path][caller] = after
-            return
-        watchers = self.by_path[path]
-        del watchers[caller]
-        if not watchers:
-            del self.by_path[path]
-        paths = self.by_caller[caller]
-        del paths[path]
-        if not paths:
-            del self.by_caller[caller]
-
-
-class NodeImage(NamedTuple):
-    """A znode without its children, for snapshots and exports."""
-
-    path: str
-    data: bytes | None
-    acl: tuple[Acl, ...]
-    czxid: int
-    mzxid: int
-    pzxid: int
-    ctime_ms: int
-    mtime_ms: int
-    version: int
-    creates: int
-    aversion: int
-    owner: int
-
-
-@dataclass(slots=True, frozen=True)
-class TreeImage:
-    """All state that outlives a process.  Nodes come parents first."""
-
-    zxid: int
-    next_session_id: int
-    sessions: tuple[tuple[int, int, bytes], ...]
-    """(session id, timeout in ms, password)"""
-    nodes: tuple[NodeImage, ...]
-
-
 @dataclass(slots=True, frozen=True)
 class _Event:
     """A watch event that waits for its transaction to be complete."""
@@ -424,7 +145,7 @@ class CoordinationTree:
         self.child_watches = WatchTable()
         self._events: list[_Event] = []
         for path in sorted(SPECIAL_PATHS):
-            acl = _READ_ONLY_ACL if path == "/zookeeper/config" else OPEN_ACL
+            acl = READ_ONLY_ACL if path == "/zookeeper/config" else OPEN_ACL
             self.nodes[path] = Node(b"", acl, 0, 0, 0, 0, 0)
             if path != ROOT:
                 self.nodes[parent_of(path)].children[name_of(path)] = None
@@ -487,15 +208,11 @@ class CoordinationTree:
 
     def authenticate(self, caller: Caller, scheme: str, credentials: bytes) -> bool:
         """Add an identity to the connection (`digest` "user:password" or `ip`); False = refused."""
-        if scheme == "ip":
-            identity = Id("ip", caller.host)
-        elif scheme == "digest":
-            text = credentials.decode("utf-8", "replace")
-            identity = Id("digest", digest_of(text))
-            if identity.id == self.super_digest:
-                _add_once(caller.identities, Id("super", ""))
-        else:
+        identity = identity_of(scheme, credentials, caller.host)
+        if identity is None:
             return False
+        if scheme == "digest" and identity.id == self.super_digest:
+            _add_once(caller.identities, Id("super", ""))
         _add_once(caller.identities, identity)
         return True
 
@@ -572,7 +289,7 @@ class CoordinationTree:
             self._require(caller, node.acl, READ, path)
             _next_version(node.version, op.version, path)
             return None, lambda: None
-        acl = self._checked_acl(caller, op.acl, path)
+        acl = checked_acl(caller.identities, op.acl, path)
         node = self._node(path)
         self._require(caller, node.acl, ADMIN, path)
         version = _next_version(node.aversion, op.version, path)
@@ -589,7 +306,7 @@ class CoordinationTree:
         path = op.path
         if "/" not in path or "\0" in path:
             raise TreeError(Code.BAD_ARGUMENTS, path)
-        acl = self._checked_acl(caller, op.acl, path)
+        acl = checked_acl(caller.identities, op.acl, path)
         parent = self._node(parent_of(path))
         self._require(caller, parent.acl, CREATE, path)
         if op.flags & SEQUENTIAL:
@@ -652,7 +369,7 @@ class CoordinationTree:
         self._require_session(caller)
         node = self._node(path)
         self._require(caller, node.acl, READ | ADMIN, path)
-        if self._allowed(caller, node.acl, ADMIN):
+        if allowed(caller.identities, node.acl, ADMIN):
             return node.acl, node.stat()
         blanked = tuple(
             Acl(a.perms, Id(a.id.scheme, a.id.id.partition(":")[0] + ":x"))
@@ -697,7 +414,7 @@ class CoordinationTree:
     def check_watches(self, caller: Caller, path: str, kind: WatcherType) -> None:
         """TreeError NO_WATCHER unless the caller has such a watch there."""
         self._require_session(caller)
-        data_mask, child_mask = _WATCHER_MASKS[kind]
+        data_mask, child_mask = WATCHER_MASKS[kind]
         if not (
             self.data_watches.contains(path, caller, data_mask)
             or self.child_watches.contains(path, caller, child_mask)
@@ -707,7 +424,7 @@ class CoordinationTree:
     def remove_watches(self, caller: Caller, path: str, kind: WatcherType) -> None:
         """Drop the caller's watches of that kind; TreeError NO_WATCHER when there are none."""
         self._require_session(caller)
-        data_mask, child_mask = _WATCHER_MASKS[kind]
+        data_mask, child_mask = WATCHER_MASKS[kind]
         removed_data = self.data_watches.remove(path, caller, data_mask)
         removed_child = self.child_watches.remove(path, caller, child_mask)
         if not removed_data and not removed_child:
@@ -864,7 +581,7 @@ class CoordinationTree:
         if type_ is EventType.DELETED or type_ is EventType.CHILDREN_CHANGED:
             told += [c for c in self.child_watches.triggered(path) if c not in told]
         for caller in told:
-            if self._allowed(caller, event.acl, READ):
+            if allowed(caller.identities, event.acl, READ):
                 caller.deliver(type_, path, zxid)
 
     def _apply_change(self, change: Change, zxid: int, now_ms: int) -> None:
@@ -971,102 +688,8 @@ class CoordinationTree:
             raise TreeError(Code.SESSION_EXPIRED)
 
     def _require(self, caller: Caller, acl: tuple[Acl, ...], perms: int, path: str) -> None:
-        if not self._allowed(caller, acl, perms):
+        if not allowed(caller.identities, acl, perms):
             raise TreeError(Code.NO_AUTH, path)
-
-    @staticmethod
-    def _allowed(caller: Caller, acl: tuple[Acl, ...], perms: int) -> bool:
-        """Whether any of the bits in `perms` is granted to any of the caller's identities."""
-        if acl is OPEN_ACL or not acl:
-            return True
-        if any(identity.scheme == "super" for identity in caller.identities):
-            return True
-        for entry in acl:
-            if not entry.perms & perms:
-                continue
-            if entry.id == ("world", "anyone"):
-                return True
-            for identity in caller.identities:
-                if identity.scheme != entry.id.scheme:
-                    continue
-                if identity.scheme == "ip":
-                    if _ip_matches(identity.id, entry.id.id):
-                        return True
-                elif identity.id == entry.id.id:
-                    return True
-        return False
-
-    @staticmethod
-    def _checked_acl(caller: Caller, acl: Sequence[Acl], path: str) -> tuple[Acl, ...]:
-        """An access list as it is stored: without duplicates, `auth` replaced by who asks."""
-        if acl is OPEN_ACL:
-            return OPEN_ACL
-        result: list[Acl] = []
-        for entry in dict.fromkeys(acl):
-            scheme, text = entry.id
-            if entry.id == ("world", "anyone"):
-                result.append(entry)
-            elif scheme == "auth":
-                own = [i for i in caller.identities if i.scheme == "digest"]
-                if not own:
-                    raise TreeError(Code.INVALID_ACL, path)
-                result.extend(Acl(entry.perms, identity) for identity in own)
-            elif (scheme == "digest" and _is_digest(text)) or (scheme == "ip" and _is_ip(text)):
-                result.append(entry)
-            else:
-                raise TreeError(Code.INVALID_ACL, path)
-        if not result:
-            raise TreeError(Code.INVALID_ACL, path)
-        return OPEN_ACL if tuple(result) == OPEN_ACL else tuple(result)
-
-
-_STANDARD: Final = int(WatchMode.STANDARD)
-_PERSISTENT: Final = int(WatchMode.PERSISTENT)
-_RECURSIVE: Final = int(WatchMode.PERSISTENT_RECURSIVE)
-_WATCHER_MASKS: Final = {
-    WatcherType.CHILDREN: (0, _STANDARD),
-    WatcherType.DATA: (_STANDARD, 0),
-    WatcherType.ANY: (7, 7),
-    WatcherType.PERSISTENT: (_PERSISTENT, _PERSISTENT),
-    WatcherType.PERSISTENT_RECURSIVE: (_RECURSIVE, 0),
-}
-"""Watcher type -> modes meant in (data table, child table)."""
-
-
-def parent_of(path: str) -> str:
-    """`/a/b` -> `/a`, `/a` -> `/`."""
-    return path[: path.rindex("/")] or ROOT
-
-
-def name_of(path: str) -> str:
-    """`/a/b` -> `b`."""
-    return path[path.rindex("/") + 1 :]
-
-
-def digest_of(credentials: str) -> str:
-    """`user:password` -> `user:base64(sha1(user:password))`, the id of the digest scheme."""
-    user = credentials.partition(":")[0]
-    digest = hashlib.sha1(credentials.encode("utf-8"), usedforsecurity=False).digest()
-    return f"{user}:{base64.b64encode(digest).decode('ascii')}"
-
-
-def validate_path(path: str) -> None:
-    """TreeError BAD_ARGUMENTS unless ZooKeeper accepts the path.
-
-    Absolute, no empty, `.` or `..` names, no trailing slash, no control characters, surrogates,
-    private-use or special characters.
-    """
-    if path == ROOT:
-        return
-    if not path.startswith("/") or path.endswith("/"):
-        raise TreeError(Code.BAD_ARGUMENTS, path)
-    if any(name in ("", ".", "..") for name in path[1:].split("/")):
-        raise TreeError(Code.BAD_ARGUMENTS, path)
-    if not path.isascii() or not path.isprintable():
-        for character in path:
-            code = ord(character)
-            if code <= 0x1F or 0x7F <= code <= 0x9F or 0xD800 <= code <= 0xF8FF or code >= 0xFFF0:
-                raise TreeError(Code.BAD_ARGUMENTS, path)
 
 
 def _next_version(current: int, expected: int, path: str) -> int:
@@ -1085,24 +708,3 @@ def _int32(value: int) -> int:
 def _add_once(identities: list[Id], identity: Id) -> None:
     if identity not in identities:
         identities.append(identity)
-
-
-def _is_digest(text: str) -> bool:
-    user, colon, rest = text.partition(":")
-    return bool(colon and user and rest) and ":" not in rest
-
-
-def _is_ip(text: str) -> bool:
-    address, slash, bits = text.partition("/")
-    try:
-        width = ip_address(address).max_prefixlen
-    except ValueError:
-        return False
-    return not slash or (bits.isdecimal() and int(bits) <= width)
-
-
-def _ip_matches(address: str, pattern: str) -> bool:
-    try:
-        return ip_address(address) in ip_network(pattern, strict=False)
-    except ValueError:
-        return False
