@@ -87,8 +87,11 @@ def judge(context: ControllerContext, proposal: Proposal, version: int) -> Judge
         return InvalidRequest("a recovered partition cannot go back to recovering")
     live = context.live
     ineligible = [broker_id for broker_id in new.isr if broker_id not in live]
+    # Kafka does not look at the assignment here; a stray member would count as a copy (KAFKA-9672).
+    replicas = context.assignment(proposal.partition).replicas
+    ineligible += [b for b in new.isr if b not in replicas and b not in current.isr]
     if ineligible:
-        message = f"brokers {ineligible} are not alive or are shutting down"
+        message = f"brokers {ineligible} are not alive, are shutting down, or hold no replica"
         if version >= TOPIC_ID_VERSION:
             return IneligibleReplica(message)
         return OperationNotAttempted(message)

@@ -172,10 +172,13 @@ class Reassigner:
             return []
         if wanted is None:
             return []
-        assignments = {
-            partition: self._context.assignment(partition).reassign_to(target)
-            for partition, target in wanted.items()
-        }
+        assignments = {}
+        for partition, target in wanted.items():
+            current = self._context.assignment(partition)
+            planned = current.reassign_to(target)
+            # Our own rewriting of the node comes back as an event: what is under way goes on.
+            if partition not in self._context.reassigning or planned != current:
+                assignments[partition] = planned
         errors = await self._trigger(assignments)
         failed = {partition for partition, error in errors.items() if error is not None}
         if failed:

@@ -36,7 +36,8 @@ from kafkalike.types import Endpoint, ReplicaAssignment, TopicPartition, uuid_to
 from kafkalike.zk import admin, brokers, paths
 from kafkalike.zk.client import SessionState
 from kafkalike.zk.server.local import LocalCoordination, LocalZkClient
-from kafkalike.zk.server.tree import CoordinationTree, NodeCreated, NodeDataSet, NodeDeleted, Txn
+from kafkalike.zk.server.model import NodeCreated, NodeDataSet, NodeDeleted, Txn
+from kafkalike.zk.server.tree import CoordinationTree
 from kafkalike.zk.znodes import BrokerInfo, PartitionState, TopicInfo, encode_config
 from tests.fakes import FakeClock, FakeRandom
 
@@ -331,6 +332,8 @@ class World:
         self.recording = False
         self.journal: list[tuple[int, JournalRecord]] = []
         self.errors: list[BaseException] = []
+        self.disturbed = False
+        """Whether brokers may die that the story does not mention."""
         self._epoch_names: dict[int, str] = {}
         self._lives: dict[int, int] = {}
         self.observers: list[Callable[[FakeBroker, Any], None]] = []
@@ -416,6 +419,12 @@ class World:
         assert stat is not None, path
         return PartitionState.decode(self.coordination.get(path), path, stat.version)
 
+    def exists(self, path: str) -> bool:
+        return self.coordination.stat(path) is not None
+
+    def has_state(self, topic: str, partition: int = 0) -> bool:
+        return self.exists(paths.partition_state(topic, partition))
+
     def topic(self, topic: str) -> TopicInfo:
         path = paths.topic(topic)
         return TopicInfo.decode(self.coordination.get(path), path)
@@ -447,7 +456,10 @@ class World:
             assert state.leader == -1 or state.leader in state.isr, (partition, state)
             for broker in up:
                 assert broker.cache.get(partition) == (state.leader, state.leader_epoch), (
-                    broker.id, partition, broker.cache.get(partition), state,
+                    broker.id,
+                    partition,
+                    broker.cache.get(partition),
+                    state,
                 )
                 hosted = broker.hosted.get(partition)
                 if broker.id in assignment.replicas and partition not in broker.failed_dirs:
@@ -505,7 +517,8 @@ class World:
         """AlterPartitionReassignments; error code per partition."""
         return reassignment_errors(
             self.ask(
-                self.controller.alter_partition_reassignments(reassignment_request(targets)), seconds
+                self.controller.alter_partition_reassignments(reassignment_request(targets)),
+                seconds,
             )
         )
 
