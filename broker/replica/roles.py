@@ -167,9 +167,8 @@ class Roles:
                 return UnknownTopicOrPartition.code
             (to_lead if state.leader == self._broker_id else to_follow).append(one)
             return NONE
-        if state.leader_epoch < local_epoch:
+        if partition is None or state.leader_epoch < local_epoch:
             return StaleControllerEpoch.code
-        assert partition is not None
         return self._repeat(one, partition)
 
     def _repeat(self, one: _Wanted, partition: Partition) -> int:
