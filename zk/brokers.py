@@ -140,29 +140,30 @@ async def register(
     ]
     deadline = clock.monotonic() + wait_s
     session_id = zk.session_id
-    while True:
+    stat: Stat | None = None
+    while stat is None:
         stat = _created(await retrying(zk, lambda: zk.multi(create)))
         if stat is None:
-            stat = await retrying(zk, lambda: zk.exists(path))
-            if stat is None:
+            try:
+                data, found = await retrying(zk, lambda: zk.get(path))
+            except NoNode:
                 continue
-            owner = stat.ephemeral_owner
-            if owner == previous_session_id != session_id:
+            owner = found.ephemeral_owner
+            if owner == session_id:
+                stat = found
+                if data != info.encode():
+                    stat = await retrying(zk, lambda: zk.set(path, info.encode()))
+            elif owner == previous_session_id:
                 logger.info(
                     "replacing the registration of our earlier session broker=%d", broker_id
                 )
-                replace = [Delete(path, stat.version), *create]
+                replace = [Delete(path, found.version), *create]
                 stat = _created(await retrying(zk, partial(zk.multi, replace)))
-                if stat is None:
-                    continue
-            elif owner != session_id:
-                await _await_end(zk, clock, path, owner, deadline, logger)
-                continue
             else:
-                stat = await retrying(zk, lambda: zk.set(path, info.encode()))
-        if zk.session_id != session_id:
-            raise SessionExpired(path)
-        return Registration(stat.czxid, session_id)
+                await _await_end(zk, clock, path, owner, deadline, logger)
+    if zk.session_id != session_id:
+        raise SessionExpired(path)
+    return Registration(stat.czxid, session_id)
 
 
 def _created(results: list[OpResult]) -> Stat | None:
