@@ -275,7 +275,9 @@ def test_digest_of_a_known_pair() -> None:
     assert digest_of("super:test") == "super:D/InIHSb7yEEbrWz8b9l71RjZJU="
 
 
-@pytest.mark.parametrize("path", ["", "a", "/a/", "//", "/a//b", "/.", "/a/..", "/\x00", "/\x7f", "/\U0001f600"])
+@pytest.mark.parametrize(
+    "path", ["", "a", "/a/", "//", "/a//b", "/.", "/a/..", "/\x00", "/\x7f", "/\U0001f600"]
+)
 def test_paths_refused(path: str) -> None:
     with pytest.raises(TreeError) as error:
         validate_path(path)
