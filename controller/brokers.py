@@ -231,6 +231,7 @@ class BrokerWatcher:
             self._context.offline_dirs.pop(broker_id, None)
         self._term.send_metadata([b for b in self._context.brokers if b not in started])
         self._term.send_metadata(broker_ids, self._context.partitions_with_leadership())
+        self._delete_strays(broker_ids)
         replicas = self._context.replicas_on(broker_ids)
         await self._replicas.move(
             [r for r in replicas if self._context.replica_status(r) not in _DELETING],
@@ -239,6 +240,17 @@ class BrokerWatcher:
         await self._partitions.trigger_online()
         await self._reassigner.resume_towards(broker_ids)
         await self._deleter.resume_for({replica.partition.topic: None for replica in replicas})
+
+    def _delete_strays(self, broker_ids: Sequence[int]) -> None:
+        """Replicas that were taken from a broker while it was down.  Kafka forgets them, and the
+        broker, if only its session had ended, goes on as their leader or follower."""
+        self._term.batch.begin()
+        for broker_id in broker_ids:
+            for partition in self._context.strays.pop(broker_id, {}):
+                replicas = self._context.assignment(partition).replicas
+                if replicas and broker_id not in replicas:
+                    self._term.batch.add_stop_replica((broker_id,), partition, delete=True)
+        self._term.send()
 
     async def _on_failure(self, broker_ids: Sequence[int]) -> None:
         for broker_id in broker_ids:

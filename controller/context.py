@@ -52,6 +52,8 @@ class ControllerContext:
     reassigning: dict[TopicPartition, None] = field(default_factory=dict)
     offline_dirs: dict[int, dict[TopicPartition, None]] = field(default_factory=dict)
     """Per broker the partitions it answered with KAFKA_STORAGE_ERROR."""
+    strays: dict[int, dict[TopicPartition, None]] = field(default_factory=dict)
+    """Per broker that is down the replicas that reassignments have taken from it meanwhile."""
     to_delete: dict[str, None] = field(default_factory=dict)
     deletion_started: dict[str, None] = field(default_factory=dict)
     ineligible: dict[str, None] = field(default_factory=dict)

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from kafkalike.types import TopicPartition
 from kafkalike.zk import admin, configs, paths, topics
+from kafkalike.zk.client import Check, Delete, Op, ZkError, retrying
 
 from .context import ControllerContext, Replica
 from .partitions import PartitionStateMachine
@@ -187,18 +188,35 @@ class TopicDeleter:
         )
 
     async def _complete(self, topic: str) -> None:
-        """All replicas are gone: remove the topic's znodes, the request for deletion last."""
+        """All replicas are gone: remove the topic's znodes."""
         self._term.watches.forget(paths.topic(topic))
         await self._replicas.move(
             self._context.replicas_in_status(topic, ReplicaStatus.DELETION_SUCCESSFUL),
             ReplicaStatus.NON_EXISTENT,
         )
-        zk, fence = self._term.zk, self._term.fence
-        await topics.delete_topic_tree(zk, fence, topic)
-        await configs.delete_topic_configs(zk, fence, [topic])
-        await admin.delete_topic_deletions(zk, fence, [topic])
+        await self._delete_znodes(topic)
         self._term.remove_topic(topic)
         self._term.logger.info("topic deleted topic=%s", topic)
+
+    async def _delete_znodes(self, topic: str) -> None:
+        """Partition states, then the config, then topic and request together.
+
+        Kafka deletes topic, config and request one after the other.  A crash in between leaves a
+        config behind, or a request that takes the next topic of that name away; not here.
+        """
+        zk, fence = self._term.zk, self._term.fence
+        await topics.delete_tree(zk, fence, paths.partitions(topic))
+        await configs.delete_topic_configs(zk, fence, [topic])
+        last: list[Op] = [
+            Check(paths.CONTROLLER_EPOCH, fence),
+            Delete(paths.topic(topic)),
+            Delete(paths.delete_topic(topic)),
+        ]
+        results = await retrying(zk, lambda: zk.multi(last))
+        if any(isinstance(result, ZkError) for result in results):
+            # Something is missing already, or this broker is controller no more.
+            await topics.delete_topic_tree(zk, fence, topic)
+            await admin.delete_topic_deletions(zk, fence, [topic])
 
 
 _MAY_FAIL = frozenset(

@@ -3,7 +3,7 @@
 The topic node is the only durable record of a reassignment and is rewritten to the target last, so
 that a new controller resumes from any point.  Many partitions go through each phase together.
 
-- U: write the assignment (target and origin together), drop replicas that neither of them has.
+- U: drop replicas that neither target nor origin has, write the assignment (both together).
 - A: while the target is not in sync: raise the leader epoch, start the new replicas.
 - B: once it is: move the leader if needed, remove the old replicas, write the target.
 """
@@ -24,8 +24,10 @@ from kafkalike.messages.cluster import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
 )
-from kafkalike.types import ReplicaAssignment, TopicPartition
+from kafkalike.types import NO_LEADER, ReplicaAssignment, TopicPartition
 from kafkalike.zk import admin, paths, topics
+from kafkalike.zk.client import ANY_VERSION, Check
+from kafkalike.zk.election import guarded_batch
 from kafkalike.zk.znodes import CorruptZnode, PartitionState, TopicInfo
 
 from .context import ControllerContext, Replica
@@ -33,7 +35,7 @@ from .deletion import TopicDeleter
 from .events import ZkPartitionReassignment
 from .leaders import ElectionStrategy
 from .partitions import PartitionStateMachine, StateChangeFailed
-from .replicas import ReplicaStateMachine
+from .replicas import ReplicaStateMachine, without_replica
 from .status import ReplicaStatus
 from .term import Term
 from .topics import Rewrite, rewrite_topics
@@ -253,28 +255,54 @@ class Reassigner:
     async def _update_current(
         self, assignments: Mapping[TopicPartition, ReplicaAssignment]
     ) -> Errors:
-        """U: topic nodes first, then memory; replicas that are in neither set go."""
+        """U: replicas that are in neither set go, then the topic nodes, then memory."""
         errors: Errors = dict.fromkeys(assignments)
         changed = {
             partition: assignment
             for partition, assignment in assignments.items()
             if self._context.assignment(partition) != assignment
         }
+        before = {partition: self._context.assignment(partition) for partition in changed}
+        await self._remove_unneeded(before, changed)
         failed_topics = await self._write_assignments(changed)
-        unneeded: list[Replica] = []
         for partition, assignment in changed.items():
             failure = failed_topics.get(partition.topic)
-            if failure is not None:
+            if failure is None:
+                self._term.put_assignment(partition, assignment)
+            else:
+                self._term.put_assignment(partition, before[partition])
                 errors[partition] = UnknownServerError(f"The topic was not written: {failure}")
-                continue
-            before = self._context.assignment(partition).replicas
-            self._term.put_assignment(partition, assignment)
-            unneeded.extend(Replica(partition, r) for r in before if r not in assignment.replicas)
-        await self._remove(unneeded)
         for partition, error in errors.items():
             if error is None:
                 self._context.reassigning[partition] = None
+        leaderless = [p for p in changed if self._context.leader(p) == NO_LEADER]
+        await self._partitions.to_online(leaderless, ElectionStrategy.OFFLINE)
         return errors
+
+    async def _remove_unneeded(
+        self,
+        before: Mapping[TopicPartition, ReplicaAssignment],
+        after: Mapping[TopicPartition, ReplicaAssignment],
+    ) -> None:
+        """Replicas that an earlier move was adding and the new one does not want.
+
+        They go before the topic is written: if this broker dies in between, its successor still
+        finds the earlier move and adds them again.  Kafka writes first, and then nobody knows of
+        copies that were not deleted in time.
+        """
+        unneeded: list[Replica] = []
+        for partition, old in before.items():
+            gone = [r for r in old.replicas if r not in after[partition].replicas]
+            if gone:
+                unneeded.extend(Replica(partition, broker_id) for broker_id in gone)
+                kept = old
+                for broker_id in gone:
+                    kept = without_replica(kept, broker_id)
+                self._term.put_assignment(partition, kept)
+        if unneeded:
+            # Nothing is written before brokers are told to delete: make sure of the office.
+            await guarded_batch(self._term.zk, self._term.fence, [Check(paths.TOPICS, ANY_VERSION)])
+            await self._remove(unneeded)
 
     async def _split_complete(
         self, partitions: Sequence[TopicPartition]
@@ -363,6 +391,9 @@ class Reassigner:
         await self._replicas.move(stopped, ReplicaStatus.DELETION_STARTED)
         await self._replicas.move(stopped, ReplicaStatus.DELETION_SUCCESSFUL)
         await self._replicas.move(stopped, ReplicaStatus.NON_EXISTENT)
+        for partition, broker_id in stopped:
+            if broker_id not in self._context.brokers:
+                self._context.strays.setdefault(broker_id, {})[partition] = None
 
     # -- ZooKeeper -------------------------------------------------------------------------------
 

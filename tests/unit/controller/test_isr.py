@@ -47,9 +47,7 @@ ROWS: list[tuple[str, dict[str, object], int, type[KafkaError] | type]] = [
 
 @pytest.mark.parametrize(("name", "changes", "version", "expected"), ROWS, ids=[r[0] for r in ROWS])
 def test_row(name: str, changes: dict[str, object], version: int, expected: type) -> None:
-    context = context_of(
-        (1, 2, 3, 5, 6), {T0: (1, 2, 3, 4, 5)}, {T0: CURRENT}, shutting_down=(5,)
-    )
+    context = context_of((1, 2, 3, 5, 6), {T0: (1, 2, 3, 4, 5)}, {T0: CURRENT}, shutting_down=(5,))
     proposal = Proposal(T0, replace(CURRENT, **changes))  # type: ignore[arg-type]
     judgement = judge(context, proposal, version)
     assert type(judgement) is expected
