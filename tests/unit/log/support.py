@@ -26,7 +26,7 @@ NOW = 1_700_000_000_000
 def config(**settings: object) -> LogConfig:
     """Topic settings by attribute name: `config(segment_bytes=1000)`."""
     return LogConfig().with_overrides(
-        {name.replace("_", "."): str(value).lower() for name, value in settings.items()}
+        {name.replace("_", "."): str(value) for name, value in settings.items()}
     )
 
 
@@ -124,7 +124,7 @@ class World:
 
 def contents(log: Log, start: int | None = None) -> list[tuple[int, bytes | None]]:
     """(offset, value) of every record, read through the log's own read path."""
-    found = []
+    found: list[tuple[int, bytes | None]] = []
     offset = log.log_start_offset if start is None else start
     while offset < log.log_end_offset:
         data = log.read(offset, 1 << 20, FetchIsolation.LOG_END, min_one_message=True)
@@ -150,6 +150,3 @@ def append(log: Log, *values: str, epoch: int = 1, **fields: object) -> int:
 
 def names(world: World, suffix: str = "") -> Sequence[str]:
     return [name for name in world.disk.list(PATH) if name.endswith(suffix)]
-
-
-

@@ -1,0 +1,542 @@
+"""Loading after every kind of end (reference: log-store 5; KAFKA-10471, 12520, 3968, 9892)."""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kafkalike.broker.log.checkpoints import CorruptCheckpoint
+from kafkalike.broker.log.log import Log
+from kafkalike.runtime.ports import StorageError
+from kafkalike.tools.simulator.disk import MemoryDisk
+
+from .support import NOW, PATH, World, append, batch, config, contents, marker, names, values_of
+
+STEM = f"{PATH}/{0:020d}"
+
+
+def cut(world: World, path: str, size: int) -> None:
+    file = world.disk.open(path)
+    file.truncate(size)
+    file.close()
+
+
+def put(world: World, path: str, data: bytes) -> None:
+    file = world.disk.open(path, create=True)
+    file.truncate(0)
+    file.append(data)
+    file.close()
+
+
+def test_recovery_at_every_byte_of_a_torn_tail() -> None:
+    world = World()
+    log = world.load()
+    append(log, "a", "b")
+    keep = log.size
+    append(log, "c", timestamp=NOW + 5)
+    whole = log.size
+    data = world.disk.read_file(f"{STEM}.log")
+    for size in range(keep, whole):
+        put(world, f"{STEM}.log", data[:size])
+        again = world.load()
+        assert again.log_end_offset == 2
+        assert values_of(again) == ["a", "b"]
+        assert world.disk.size(f"{STEM}.log") == keep
+        assert again.segments[-1].max_timestamp == NOW + 1
+        append(again, "after")
+        assert values_of(again) == ["a", "b", "after"]
+    put(world, f"{STEM}.log", data)
+    assert world.load().log_end_offset == 3
+
+
+@pytest.mark.parametrize("garbage", [b"\0" * 100, b"\xff" * 100, b"\0" * 5000])
+def test_garbage_behind_the_last_batch_is_cut(garbage: bytes) -> None:
+    world = World()
+    log = world.load()
+    append(log, "a")
+    file = world.disk.open(f"{STEM}.log")
+    file.append(garbage)
+    file.close()
+    assert values_of(world.load()) == ["a"]
+    assert world.disk.size(f"{STEM}.log") == len(batch("a"))
+
+
+def test_a_flipped_bit_ends_the_log_there_and_later_segments_go() -> None:
+    world = World()
+    log = world.load(config(segment_bytes=200))
+    for n in range(6):
+        append(log, f"v{n}" * 30)
+    stem = f"{PATH}/{2:020d}"
+    data = bytearray(world.disk.read_file(f"{stem}.log"))
+    data[-1] ^= 1
+    put(world, f"{stem}.log", bytes(data))
+    log = world.load(config(segment_bytes=200))
+    assert log.log_end_offset == 2
+    assert [s.base_offset for s in log.segments] == [0, 1, 2]
+    assert log.segments[-1].size == 0
+    assert not [n for n in names(world, ".log") if int(n[:20]) > 2]
+    append(log, "next")
+    assert [o for o, _ in contents(log)] == [0, 1, 2]
+
+
+def test_only_segments_from_the_recovery_point_on_are_read() -> None:
+    world = World()
+    log = world.load(config(segment_bytes=200))
+    for n in range(6):
+        append(log, f"v{n}" * 30)
+    data = bytearray(world.disk.read_file(f"{STEM}.log"))
+    data[-1] ^= 1
+    put(world, f"{STEM}.log", bytes(data))
+    assert world.load(config(segment_bytes=200), recovery_point=3).log_end_offset == 6
+    assert world.load(config(segment_bytes=200), clean=True).log_end_offset == 6
+    assert world.load(config(segment_bytes=200), recovery_point=0).log_end_offset == 0
+
+
+def test_recovery_rebuilds_the_indexes_byte_for_byte() -> None:
+    world = World()
+    settings_ = config(index_interval_bytes=150, segment_bytes=2000)
+    log = world.load(settings_)
+    for n in range(40):
+        append(log, "x" * (n % 7 * 10), timestamp=NOW + n * 37 % 23)
+    log.close()
+    before = {p: d for p, d in world.disk.dump().items() if p.endswith("index")}
+    for path in before:
+        put(world, path, b"\x01" * 40)
+    world.load(settings_, recovery_point=0).close()
+    after = {p: d for p, d in world.disk.dump().items() if p.endswith("index")}
+    assert after == before
+
+
+def test_the_zero_tail_of_an_index_is_no_entry_after_a_crash() -> None:
+    world = World()
+    log = world.load(config(index_interval_bytes=100, segment_index_bytes=1200))
+    for n in range(10):
+        append(log, "x" * 50, timestamp=NOW + n)
+    entries = log.segments[0].index.entries()
+    assert world.disk.size(f"{STEM}.index") == 1200
+    log = world.load(config(index_interval_bytes=100, segment_index_bytes=1200))
+    assert log.segments[0].index.entries() == entries
+    for n in range(10):
+        append(log, "x" * 50, timestamp=NOW + n)
+    assert [o for o, _ in contents(log)] == list(range(20))
+
+
+def test_missing_indexes_are_made_anew_even_after_a_clean_stop() -> None:
+    world = World()
+    log = world.load(config(index_interval_bytes=100))
+    for n in range(10):
+        append(log, "x" * 50, timestamp=NOW + n)
+    log.close()
+    index = world.disk.read_file(f"{STEM}.index")
+    world.disk.remove(f"{STEM}.index")
+    log = world.load(clean=True)
+    assert len(contents(log)) == 10
+    log.close()
+    world.disk.remove(f"{STEM}.timeindex")
+    log = world.load(clean=True)
+    assert len(contents(log)) == 10
+    assert append(log, "more", timestamp=NOW + 100) == 10
+    assert len(index) > 0
+
+
+def test_orphans_are_removed() -> None:
+    world = World()
+    log = world.load()
+    append(log, "a")
+    log.close()
+    for name in (
+        f"{9:020d}.index",
+        f"{9:020d}.timeindex",
+        f"{9:020d}.txnindex",
+        f"{0:020d}.log.deleted",
+        f"{5:020d}.log.cleaned",
+        f"{5:020d}.index.cleaned",
+        "leader-epoch-checkpoint.tmp",
+    ):
+        put(world, f"{PATH}/{name}", b"x" * 34)
+    log = world.load(clean=True)
+    assert values_of(log) == ["a"]
+    assert names(world) == [
+        f"{0:020d}.index",
+        f"{0:020d}.log",
+        f"{0:020d}.timeindex",
+        f"{1:020d}.snapshot",
+        "leader-epoch-checkpoint",
+    ]
+
+
+def test_a_batch_outside_its_segment_empties_it() -> None:
+    world = World()
+    log = world.load()
+    append(log, "a")
+    stem = f"{PATH}/{1:020d}"
+    put(world, f"{stem}.log", bytes(batch("x", base_offset=0)))
+    log = world.load()
+    assert log.log_end_offset == 1
+    assert log.segments[-1].size == 0
+
+
+def test_a_log_below_its_checkpointed_start_is_emptied() -> None:
+    world = World()
+    log = world.load()
+    append(log, "a", "b")
+    log.close()
+    log = world.load(log_start_offset=10, clean=True)
+    assert (log.log_start_offset, log.log_end_offset) == (10, 10)
+    assert append(log, "c") == 10
+    assert log.leader_epochs == [(1, 10)]
+
+
+def test_an_empty_directory_starts_at_the_checkpointed_start() -> None:
+    world = World()
+    log = world.load(log_start_offset=7)
+    assert (log.log_start_offset, log.log_end_offset) == (7, 7)
+    assert log.segments[0].base_offset == 7
+
+
+def test_epochs_are_bounded_by_what_the_log_holds() -> None:
+    world = World()
+    log = world.load()
+    append(log, "a", epoch=1)
+    append(log, "b", epoch=3)
+    log.close()
+    put(world, f"{PATH}/leader-epoch-checkpoint", b"0\n3\n1 0\n3 1\n9 2\n")
+    assert world.load(clean=True).leader_epochs == [(1, 0), (3, 1)]
+    put(world, f"{PATH}/leader-epoch-checkpoint", b"0\n1\n1 0\n")
+    assert world.load().leader_epochs == [(1, 0), (3, 1)]
+    world.disk.remove(f"{PATH}/leader-epoch-checkpoint")
+    log = world.load()
+    assert log.leader_epochs == [(1, 0), (3, 1)]
+    assert world.disk.read_file(f"{PATH}/leader-epoch-checkpoint") == b"0\n2\n1 0\n3 1\n"
+
+
+def test_damaged_epochs_stop_the_load() -> None:
+    world = World()
+    append(world.load(), "a")
+    put(world, f"{PATH}/leader-epoch-checkpoint", b"nonsense")
+    with pytest.raises(CorruptCheckpoint, match="leader-epoch"):
+        world.load()
+
+
+def test_the_recovery_point_moves_only_with_a_flush() -> None:
+    world = World()
+    log = world.load()
+    append(log, "a", "b")
+    log = world.load(recovery_point=99)
+    assert log.recovery_point == 2
+    log = world.load(recovery_point=1)
+    assert log.recovery_point == 1
+    log.flush()
+    assert log.recovery_point == 2
+    log.close()
+    assert world.load(clean=True).recovery_point == 2
+
+
+def test_the_high_watermark_stays_inside_the_log() -> None:
+    world = World()
+    append(world.load(), "a", "b")
+    assert world.load(high_watermark=1).high_watermark == 1
+    assert world.load(high_watermark=9).high_watermark == 2
+    assert world.load(high_watermark=0, log_start_offset=1).high_watermark == 1
+
+
+def test_aborted_transactions_are_found_again() -> None:
+    world = World()
+    log = world.load()
+    log.append_as_leader(batch("a", producer=(7, 0, 0), transactional=True), 1, now_ms=NOW)
+    log.append_as_leader(marker((7, 0), commit=False), 1, origin="coordinator", now_ms=NOW)
+    entries = log.segments[0].txn_index.entries()
+    data = world.disk.read_file(f"{STEM}.txnindex")
+    assert len(data) == 34
+    put(world, f"{STEM}.txnindex", b"junk")
+    log = world.load()
+    assert log.segments[0].txn_index.entries() == entries
+    assert world.disk.read_file(f"{STEM}.txnindex") == data
+    log.close()
+    put(world, f"{STEM}.txnindex", b"\x00\x09" + data[2:])
+    log = world.load(clean=True)
+    assert log.segments[0].txn_index.entries() == entries
+
+
+# -- the swap of a compaction ------------------------------------------------------------------
+
+
+def swapped_world() -> tuple[World, dict[str, bytes]]:
+    world = World()
+    log = world.load(config(segment_bytes=200))
+    for n in range(4):
+        append(log, f"v{n}" * 30)
+    log.close()
+    files = {
+        f"{n:020d}{suffix}": world.disk.read_file(f"{PATH}/{n:020d}{suffix}")
+        for n in range(4)
+        for suffix in (".log", ".index", ".timeindex")
+    }
+    return world, files
+
+
+def test_a_complete_swap_is_adopted() -> None:
+    world, files = swapped_world()
+    stem = f"{0:020d}"
+    joined = files[f"{0:020d}.log"] + files[f"{1:020d}.log"]
+    put(world, f"{PATH}/{stem}.log.swap", joined)
+    put(world, f"{PATH}/{stem}.index.swap", b"")
+    put(world, f"{PATH}/{stem}.timeindex.swap", b"")
+    log = world.load(config(segment_bytes=200), recovery_point=4)
+    assert [s.base_offset for s in log.segments] == [0, 2, 3]
+    assert [o for o, _ in contents(log)] == [0, 1, 2, 3]
+
+
+def test_an_unfinished_clean_is_undone() -> None:
+    world, files = swapped_world()
+    put(world, f"{PATH}/{0:020d}.log.cleaned", files[f"{0:020d}.log"])
+    put(world, f"{PATH}/{2:020d}.log.swap", files[f"{2:020d}.log"])
+    log = world.load(config(segment_bytes=200), recovery_point=4)
+    assert [s.base_offset for s in log.segments] == [0, 1, 2, 3]
+    assert len(contents(log)) == 4
+    assert not [n for n in names(world) if n.endswith((".cleaned", ".swap"))]
+
+
+# -- crashes everywhere ------------------------------------------------------------------------
+
+
+class Crash(Exception):
+    """The process ends here."""
+
+
+@dataclass
+class Oracle:
+    """What a log must hold, kept apart from it."""
+
+    started: list[str] = field(default_factory=list)
+    """Every value whose append began, by offset."""
+    done: int = 0
+    flushed: int = 0
+    truncated_to: list[int] = field(default_factory=list)
+
+
+Step = Callable[[Log, Oracle], None]
+
+
+def do_append(count: int) -> Step:
+    def step(log: Log, oracle: Oracle) -> None:
+        first = log.log_end_offset
+        values = [f"{first + n}-{len(oracle.truncated_to)}" for n in range(count)]
+        del oracle.started[first:]
+        oracle.started.extend(values)
+        append(log, *values, producer=(5, 0, first), timestamp=NOW + first)
+        oracle.done = log.log_end_offset
+
+    return step
+
+
+def do_flush(log: Log, oracle: Oracle) -> None:
+    log.flush()
+    oracle.flushed = log.recovery_point
+
+
+def do_roll(log: Log, oracle: Oracle) -> None:
+    log.roll()
+
+
+def do_truncate(back: int) -> Step:
+    def step(log: Log, oracle: Oracle) -> None:
+        target = max(0, log.log_end_offset - back)
+        oracle.flushed = min(oracle.flushed, target)
+        oracle.truncated_to.append(target)
+        oracle.done = min(oracle.done, target)
+        log.truncate_to(target)
+
+    return step
+
+
+SCRIPT: list[Step] = [
+    do_append(1),
+    do_append(2),
+    do_flush,
+    do_append(1),
+    do_roll,
+    do_append(1),
+    do_append(1),
+    do_truncate(1),
+    do_append(2),
+    do_flush,
+    do_roll,
+    do_append(1),
+    do_truncate(3),
+    do_append(1),
+]
+SETTINGS = config(segment_bytes=4000, index_interval_bytes=60, segment_index_bytes=480)
+
+
+def run_script(world: World, oracle: Oracle) -> Log:
+    log = world.load(SETTINGS)
+    for step in SCRIPT:
+        step(log, oracle)
+        oracle.flushed = max(oracle.flushed, log.recovery_point)
+    return log
+
+
+def count_operations() -> int:
+    count = 0
+
+    def before(operation: str, path: str) -> None:
+        nonlocal count
+        count += 1
+
+    run_script(World(MemoryDisk(before=before)), Oracle())
+    return count
+
+
+def check_against(oracle: Oracle, log: Log, *, power_lost: bool) -> None:
+    """The log is a prefix of what was sent, holds what it must, and goes on working."""
+    found = values_of(log)
+    must = oracle.flushed if power_lost else oracle.done
+    allowed = {tuple(oracle.started[: len(found)])}
+    assert len(found) >= must, f"{found} lacks what was there: {must}"
+    if not oracle.truncated_to:
+        assert tuple(found) in allowed
+    # A truncation may come undone when power is lost, but never partly.
+    for offset, value in enumerate(found[: min([*oracle.truncated_to, len(found)])]):
+        assert value == oracle.started[offset]
+    sequence = log.active_producers()
+    if found:
+        assert sequence[0].last_sequence == len(found) - 1
+    append(log, "after", producer=(5, 0, len(found)))
+    assert values_of(log) == [*found, "after"]
+    log.close()
+
+
+@pytest.mark.parametrize("power_lost", [False, True])
+def test_a_crash_at_any_operation_loses_nothing_that_was_safe(power_lost: bool) -> None:
+    total = count_operations()
+    assert total > 100
+    for at in range(total):
+        oracle = Oracle()
+        count = 0
+
+        def before(operation: str, path: str) -> None:
+            nonlocal count
+            if count == at:  # noqa: B023
+                count += 1
+                raise Crash
+            count += 1
+
+        disk = MemoryDisk()
+        world = World(disk)
+        disk.before = before
+        try:
+            run_script(world, oracle)
+        except Crash:
+            pass
+        else:
+            count = -1
+        disk.before = None
+        recovery_point = oracle.flushed
+        chance = None if at % 2 else random.Random(at)
+        if power_lost:
+            disk.crash(None if chance is None else Chance(at))
+        else:
+            disk.kill()
+        if not disk.is_dir(PATH):
+            continue
+        log = world.load(SETTINGS, recovery_point=recovery_point)
+        check_against(oracle, log, power_lost=power_lost)
+        log = world.load(SETTINGS, clean=True)
+        assert values_of(log)[-1] == "after"
+
+
+class Chance:
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed)
+
+    def random(self) -> float:
+        return self._random.random()
+
+    def randrange(self, stop: int) -> int:
+        return self._random.randrange(stop)
+
+    def bytes(self, count: int) -> bytes:
+        return self._random.randbytes(count)
+
+
+def test_a_crash_at_any_operation_of_a_recovery_is_recovered_from() -> None:
+    def broken_world() -> World:
+        world = World()
+        log = world.load(SETTINGS)
+        for n in range(6):
+            append(log, f"v{n}", producer=(5, 0, n), timestamp=NOW + n)
+            if n == 2:
+                log.roll()
+        file = world.disk.open(f"{PATH}/{3:020d}.log")
+        file.append(b"torn" * 10)
+        file.close()
+        world.disk.kill()
+        return world
+
+    at = 0
+    while True:
+        world = broken_world()
+        count = 0
+
+        def before(operation: str, path: str) -> None:
+            nonlocal count
+            count += 1
+            if count > at:  # noqa: B023
+                raise Crash
+
+        world.disk.before = before
+        try:
+            world.load(SETTINGS, recovery_point=0)
+        except Crash:
+            finished = False
+        else:
+            finished = True
+        world.disk.before = None
+        world.disk.kill()
+        log = world.load(SETTINGS, recovery_point=0)
+        assert values_of(log) == [f"v{n}" for n in range(6)]
+        assert log.active_producers()[0].last_sequence == 5
+        if finished:
+            break
+        at += 1
+    assert at > 20
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_random_damage_never_does_worse_than_losing_the_tail(data: st.DataObject) -> None:
+    world = World()
+    log = world.load(SETTINGS)
+    count = data.draw(st.integers(1, 12))
+    for n in range(count):
+        append(log, f"value-{n}", timestamp=NOW + n)
+        if data.draw(st.booleans()):
+            log.roll()
+    files = [n for n in names(world) if n.endswith((".log", ".index", ".timeindex"))]
+    name = data.draw(st.sampled_from(files))
+    content = bytearray(world.disk.read_file(f"{PATH}/{name}"))
+    if content:
+        at = data.draw(st.integers(0, len(content) - 1))
+        content[at] ^= data.draw(st.integers(1, 255))
+        put(world, f"{PATH}/{name}", bytes(content))
+    log = world.load(SETTINGS)
+    found = values_of(log)
+    assert found == [f"value-{n}" for n in range(len(found))] or name.endswith(".log")
+    if not name.endswith(".log"):
+        assert len(found) == count
+
+
+def test_an_error_while_loading_is_a_storage_error() -> None:
+    def before(operation: str, path: str) -> None:
+        if operation == "pread":
+            raise StorageError(f"{path}: Input/output error")
+
+    world = World()
+    append(world.load(), "a")
+    world.disk.before = before
+    with pytest.raises(StorageError):
+        world.load()
