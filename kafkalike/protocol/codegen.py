@@ -13,6 +13,7 @@ The generated code does not know where it is when something fails.  Then the sam
 for a `traced` function, which does, and the work is done again to find out.
 """
 
+import re
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -436,11 +437,12 @@ class _EncoderSource(_Source):
             self._tags([field for field in present if field.tag is not None], source, path)
 
     def _gate(self, field: Field, source: str, path: str) -> None:
-        until = "" if field.until is None else f" to {field.until}"
+        until = " or later" if field.until is None else f" to {field.until}"
+        path = re.sub(r"\{\w+\}", "", path)  # the places in arrays are known to traced code only
         with self.block(f"if {source}.{field.name} != {self._default(field)}:"):
             self.emit(
                 f"raise Unsupported(f'{self.title}: {path}{field.name} = {{{source}.{field.name}!r}}"
-                f" needs version {field.since}{until or ' or later'}')"
+                f" needs version {field.since}{until}')"
             )
 
     def _default(self, field: Field) -> str:

@@ -71,8 +71,7 @@ class Field:
     """One resolved field of a struct, as the code generator and the documents see it.
 
     `wire` is the type of the value or, in an array, of its elements; `struct` the class behind it
-    when that is STRUCT.  `default` is the value itself; a list stands for "a new empty list", and
-    `shared` tells that all owners share one immutable default struct.
+    when that is STRUCT.  `default` is the value itself; a list stands for "a new empty list".
     """
 
     name: str

@@ -81,7 +81,7 @@ def decode_request_header(frame: Buffer, position: int = 0) -> tuple[RequestHead
             )
         client_id = decode_string(frame[start:end])
         if header_version == 2:
-            end = skip_tags(frame, end)
+            end = skip_tags(frame, end, "request header")
     except (error, IndexError):
         raise MalformedMessage(
             f"request header: {len(frame) - position} bytes, expected more"
@@ -115,7 +115,7 @@ def decode_response_header(
         (correlation_id,) = _CORRELATION.unpack_from(frame, position)
         end = position + 4
         if response_header_version(api_key, api_version):
-            end = skip_tags(frame, end)
+            end = skip_tags(frame, end, "response header")
     except (error, IndexError):
         raise MalformedMessage(
             f"response header: {len(frame) - position} bytes, expected more"
@@ -123,10 +123,10 @@ def decode_response_header(
     return correlation_id, end
 
 
-def skip_tags(data: Buffer, position: int) -> int:
+def skip_tags(data: Buffer, position: int, where: str) -> int:
     """The position after a tagged section none of whose tags means anything here.
 
-    Raises IndexError when the data ends first.
+    Raises IndexError when the data ends first, MalformedMessage naming `where` for a bad size.
     """
     count, position = read_uvarint(data, position)
     if count > 0x7FFFFFFF:
@@ -136,7 +136,7 @@ def skip_tags(data: Buffer, position: int) -> int:
         size, position = read_uvarint(data, position)
         if size > len(data) - position:
             raise MalformedMessage(
-                f"tagged field of {size} bytes, but {len(data) - position} are left"
+                f"{where}: tagged field of {size} bytes, but {len(data) - position} are left"
             )
         position += size
     return position

@@ -47,6 +47,7 @@ class Message(Struct):
 
     _decoders: ClassVar[dict[int, Decoder]]
     _encoders: ClassVar[dict[int, Encoder]]
+    _tracers: ClassVar[dict[int, Decoder]]
 
     def __init_subclass__(
         cls,
@@ -61,6 +62,7 @@ class Message(Struct):
             cls.flexible_since = flexible
             cls._decoders = {}
             cls._encoders = {}
+            cls._tracers = {}
 
     @classmethod
     def is_flexible(cls, version: int) -> bool:
@@ -94,7 +96,7 @@ class Message(Struct):
         try:
             return decoder(data, position)
         except (IndexError, struct_error, MalformedMessage):
-            build_decoder(cls, version, cls.is_flexible(version), traced=True)(data, position)
+            cls._tracer(version)(data, position)
             raise  # not reached: what failed once fails again, and says where
 
     def encode(self, version: int) -> bytes:
@@ -126,6 +128,14 @@ class Message(Struct):
         return cls._decoders.setdefault(
             version, build_decoder(cls, version, cls.is_flexible(version))
         )
+
+    @classmethod
+    def _tracer(cls, version: int) -> Decoder:
+        """The decoder that knows where it is; kept, as whoever sends garbage may send more."""
+        if version not in cls._tracers:
+            flexible = cls.is_flexible(version)
+            cls._tracers[version] = build_decoder(cls, version, flexible, traced=True)
+        return cls._tracers[version]
 
     @classmethod
     def _make_encoder(cls, version: int) -> Encoder:

@@ -28,10 +28,11 @@ import org.apache.kafka.common.requests.RequestHeader;
  *
  * Operations: 'r' decode, pass through JSON unless it holds records, encode again ('b' without
  * JSON); the answer begins with the number of bytes left over.  'm' the same without JSON, where
- * what was read may be impossible to write: then the number is all.  'e' parse the request whose key is
- * the argument and form its error response for the error code in the first two bytes, with the
- * text as message if there is one.  'h' parse a request header; the answer is its size, key,
- * version, correlation id and client id.
+ * what was read may be impossible to write: then the number is all.  'j' decode; the answer is
+ * Kafka's JSON, with the size of records only.  'e' parse the request whose key is the argument and
+ * form its error response for the error code in the first two bytes, with the text as message if
+ * there is one.  'h' parse a request header; the answer is its size, key, version, correlation id
+ * and client id.
  */
 public final class CodecOracle {
     public static void main(String[] args) throws Exception {
@@ -85,6 +86,8 @@ public final class CodecOracle {
                 return roundTrip(name, version, body, false, false);
             case 'm':
                 return roundTrip(name, version, body, false, true);
+            case 'j':
+                return json(name, version, body);
             case 'e':
                 return errorForm(argument, version, text, body);
             case 'h':
@@ -115,6 +118,17 @@ public final class CodecOracle {
             }
         }
         return result.toByteArray();
+    }
+
+    private static byte[] json(String name, short version, ByteBuffer body) throws Exception {
+        Class<?> type = Class.forName(name);
+        Message message = (Message) type.getDeclaredConstructor().newInstance();
+        message.read(new ByteBufferAccessor(body), version);
+        return Class.forName(name + "JsonConverter")
+            .getMethod("write", type, short.class, boolean.class)
+            .invoke(null, message, version, false)
+            .toString()
+            .getBytes(StandardCharsets.UTF_8);
     }
 
     private static byte[] errorForm(int key, short version, String text, ByteBuffer body) throws IOException {
