@@ -111,8 +111,9 @@ def fetcher_index(topic_partition: TopicPartition, count: int) -> int:
     return 0 if value == -(1 << 31) else abs(value) % count
 
 
-def _java_hash(text: str) -> int:
+def _java_hash(topic: str) -> int:
+    """String.hashCode, for the ASCII that topic names are made of."""
     value = 0
-    for unit in memoryview(text.encode("utf-16-be")).cast("B")[1::2]:
-        value = (value * 31 + unit) & 0xFFFFFFFF
+    for character in topic:
+        value = (value * 31 + ord(character)) & 0xFFFFFFFF
     return value

@@ -237,7 +237,9 @@ class Wire:
             life = self.brokers.get(source)
 
             def arrive() -> None:
-                if self.brokers.get(source) is life and not result.called:
+                if frozenset((source, target)) in self.cut:
+                    result.errback(PeerDisconnected(f"cut between {source} and {target}"))
+                elif self.brokers.get(source) is life and not result.called:
                     result.callback(type(answer).decode(memoryview(bytearray(encoded)), version))
 
             if self.hold_answers(source, answer):

@@ -184,9 +184,7 @@ def test_below_the_log_start_is_out_of_range_even_with_a_known_epoch(epochs: Bro
 def test_waiting_fetch_learns_of_a_divergence(broker: Broker) -> None:
     broker.lead(epoch=1, replicas=[1, 2], isr=[1])
     result_of(broker.produce("a"))
-    waiting = later(
-        broker.fetch(fetch_request({T0: 1}, last_epoch=1, max_wait_ms=500), 12)
-    )
+    waiting = later(broker.fetch(fetch_request({T0: 1}, last_epoch=1, max_wait_ms=500), 12))
     broker.log().truncate_to(0)
     broker.log().assign_epoch_start(1, 0)
     broker.replicas._wakeups.changed(broker.partition(), 8)
@@ -284,9 +282,7 @@ def test_answers_at_once(two: Broker) -> None:
 
 def test_waits_for_min_bytes_over_all_partitions(two: Broker) -> None:
     waiting = later(
-        two.fetch(
-            fetch_request({T0: 3, T1: 3}, max_wait_ms=500, min_bytes=2 * ONE_BATCH), 12
-        )
+        two.fetch(fetch_request({T0: 3, T1: 3}, max_wait_ms=500, min_bytes=2 * ONE_BATCH), 12)
     )
     result_of(two.produce("x", to=T0))
     two.clock.run_soon()

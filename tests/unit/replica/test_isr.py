@@ -135,9 +135,7 @@ def test_follower_at_the_high_watermark_is_proposed(world: World) -> None:
 
 
 @pytest.mark.parametrize("version", range(4))
-def test_request_fits_every_version_that_a_controller_may_know(
-    world: World, version: int
-) -> None:
+def test_request_fits_every_version_that_a_controller_may_know(world: World, version: int) -> None:
     world.lead(isr=(1,))
     world.follow(2, 0)
     ((request, _),) = world.controller.asked
@@ -257,9 +255,7 @@ def test_accepted_without_a_change_keeps_the_epoch(world: World) -> None:
     assert world.state() == ((1, 2), False, 4)
 
 
-@pytest.mark.parametrize(
-    ("leader_epoch", "partition_epoch"), [(1, 5), (-1, 5), (0, 3)], ids=str
-)
+@pytest.mark.parametrize(("leader_epoch", "partition_epoch"), [(1, 5), (-1, 5), (0, 3)], ids=str)
 def test_answer_for_another_state_leaves_the_change_pending(
     world: World, leader_epoch: int, partition_epoch: int
 ) -> None:

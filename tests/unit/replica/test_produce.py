@@ -213,7 +213,10 @@ def test_errors_before_the_log(broker: Broker) -> None:
     assert result_of(broker.produce("a", to=internal)).error_code == InvalidTopicException.code
     for allowed in ({"internal_topics_allowed": True}, {"origin": "coordinator"}):
         results = broker.replicas.append(
-            [AppendEntry(internal, batch("a"))], required_acks=1, timeout_ms=0, **allowed  # type: ignore[arg-type]
+            [AppendEntry(internal, batch("a"))],
+            required_acks=1,
+            timeout_ms=0,
+            **allowed,  # type: ignore[arg-type]
         )
         assert isinstance(results, list) and results[0].error_code == NONE
     broker.order(leader=2, epoch=1, replicas=[1, 2])

@@ -1,0 +1,368 @@
+"""Stories of leaders that change: no acknowledged record is lost, replicas end up equal.
+
+Reference: replication 13, 14; history.  Three brokers over the in-memory wire.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from kafkalike.errors import NONE
+from kafkalike.types import TopicPartition
+from tests.fakes import FakeRandom, result_of
+
+from .support import T0, Cluster, contents
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Cluster:
+    cluster = Cluster(tmp_path)
+    cluster.controller.create(T0, 1, 2, 3)
+    cluster.settle()
+    return cluster
+
+
+def values(cluster: Cluster, broker_id: int) -> list[str]:
+    return [value for _, _, value in contents(cluster[broker_id].log())]
+
+
+def cut(cluster: Cluster, *pairs: tuple[int, int]) -> None:
+    cluster.wire.cut = {frozenset(pair) for pair in pairs}
+
+
+def epochs(cluster: Cluster, broker_id: int) -> list[tuple[int, int]]:
+    """The leader epochs that have records."""
+    log = cluster[broker_id].log()
+    return [(epoch, start) for epoch, start in log.leader_epochs if start < log.log_end_offset]
+
+
+def assert_equal(cluster: Cluster, *brokers: int) -> None:
+    first, *others = brokers
+    for other in others:
+        assert contents(cluster[other].log()) == contents(cluster[first].log())
+        assert epochs(cluster, other) == epochs(cluster, first)
+
+
+def test_replicas_are_equal_byte_for_byte(cluster: Cluster) -> None:
+    for number in range(5):
+        assert cluster.produce(1, f"a{number}", f"b{number}").error_code == NONE
+    paths = [cluster[n].log().segments[0].file.path for n in (1, 2, 3)]
+    assert len({Path(path).read_bytes() for path in paths}) == 1
+    cluster.advance(1)
+    assert [cluster[n].log().high_watermark for n in (1, 2, 3)] == [10, 10, 10]
+
+
+def test_acknowledged_records_are_on_every_later_leader(cluster: Cluster) -> None:
+    """I1 through a chain of clean elections."""
+    sent = []
+    leader = 1
+    for number, following in enumerate((2, 3, 1, 3, 2)):
+        value = f"v{number}"
+        assert cluster.produce(leader, value).error_code == NONE
+        sent.append(value)
+        cluster.controller.elect(T0, following)
+        cluster.advance(1.5)
+        leader = following
+    assert all(values(cluster, n) == sent for n in (1, 2, 3))
+    assert_equal(cluster, 1, 2, 3)
+
+
+def test_kip_101_follower_restart_before_it_knows_the_high_watermark(cluster: Cluster) -> None:
+    """Scenario 1 of KIP-101: truncating to the own high watermark would lose a committed record."""
+    assert cluster.produce(1, "m1").error_code == NONE
+    cluster.advance(1)
+    assert cluster.produce(1, "m2").error_code == NONE
+    marks = cluster.kill(2)
+    assert marks[T0] < 2  # committed on the leader, the follower has not heard of it
+    cluster.start(2, marks)
+    cluster.controller.announce(T0, to=[2])
+    assert cluster[2].log().log_end_offset == 2  # not truncated
+    cluster.kill(1)
+    cluster.controller.elect(T0, 2, isr=(2, 3))
+    cluster.advance(1.5)
+    assert values(cluster, 2) == ["m1", "m2"]
+    assert cluster[2].log().high_watermark == 2
+
+
+def test_kip_101_two_leaders_wrote_different_records_at_one_offset(cluster: Cluster) -> None:
+    """Scenario 2 of KIP-101: both replicas claim offset 1; epochs tell who is right."""
+    assert cluster.produce(1, "m1").error_code == NONE
+    cluster.advance(1)
+    cut(cluster, (1, 2), (1, 3))
+    lost = cluster[1].produce("m2")
+    assert result_of(lost).error_code == NONE  # acks 1
+    marks = cluster.kill(1)
+    cluster.wire.cut.clear()
+    cluster.controller.elect(T0, 2, isr=(2, 3))
+    cluster.settle()
+    assert cluster.produce(2, "m3").error_code == NONE
+    cluster.start(1, marks)
+    assert contents(cluster[1].logs.get_or_create(T0, None, is_new=False))[-1][2] == "m2"
+    cluster.controller.announce(T0)
+    cluster.advance(2)
+    assert values(cluster, 1) == ["m1", "m3"]
+    assert_equal(cluster, 1, 2, 3)
+    assert cluster[1].losses == []  # it was never committed
+
+
+def test_kip_279_fast_double_failover(cluster: Cluster) -> None:
+    """KAFKA-6361: a leader of an epoch that the next leader never heard of."""
+    assert cluster.produce(1, "a").error_code == NONE
+    cluster.advance(1)
+    cut(cluster, (1, 2), (1, 3), (2, 3))
+    result_of(cluster[1].produce("b1", "b2", "b3"))
+    # Broker 2 leads epoch 1 and writes alone, broker 3 leads epoch 2 without knowing epoch 1.
+    cluster.controller.elect(T0, 2)
+    result_of(cluster[2].produce("c1"))
+    cluster.settle()
+    cluster.controller.elect(T0, 3)
+    result_of(cluster[3].produce("d1", "d2"))
+    cluster.wire.cut.clear()
+    cluster.advance(5)
+    assert values(cluster, 3) == ["a", "d1", "d2"]
+    assert_equal(cluster, 1, 2, 3)
+    assert cluster.produce(3, "e").error_code == NONE
+
+
+def test_kip_279_chain_of_empty_epochs(cluster: Cluster) -> None:
+    assert cluster.produce(1, "a").error_code == NONE
+    cluster.advance(1)
+    cut(cluster, (1, 2), (1, 3), (2, 3))
+    for leader in (2, 3, 1, 2, 3):
+        cluster.controller.elect(T0, leader)
+        cluster.settle()
+    result_of(cluster[3].produce("z"))
+    cluster.wire.cut.clear()
+    cluster.controller.elect(T0, 1)
+    cluster.advance(5)
+    assert cluster.produce(1, "b").error_code == NONE
+    cluster.advance(1)
+    assert values(cluster, 1) == ["a", "b"]
+    assert [values(cluster, n) for n in (2, 3)] == [["a", "b"]] * 2
+    assert_equal(cluster, 2, 3)
+
+
+def test_kafka_7164_follower_that_missed_an_epoch_still_truncates(cluster: Cluster) -> None:
+    """LeaderAndIsr of epoch n is lost, n + 1 names the same leader."""
+    assert cluster.produce(1, "a").error_code == NONE
+    cluster.advance(1)
+    cut(cluster, (1, 2), (1, 3), (2, 3))
+    result_of(cluster[1].produce("x1", "x2"))
+    old = cluster.controller.states[T0]
+    cluster.controller.states[T0] = type(old)(2, 1, (2, 3), partition_epoch=1)
+    cluster.controller.announce(T0, to=[2, 3])  # broker 1 never hears of epoch 1
+    result_of(cluster[2].produce("y"))
+    cluster.wire.cut.clear()
+    cluster.controller.states[T0] = type(old)(2, 2, (2, 3), partition_epoch=2)
+    cluster.controller.announce(T0)
+    cluster.advance(3)
+    assert values(cluster, 1) == ["a", "y"]
+    assert_equal(cluster, 1, 2, 3)
+
+
+def test_unclean_election_loses_and_says_so(cluster: Cluster) -> None:
+    cut(cluster, (1, 3), (2, 3))
+    result_of(cluster[1].produce("x"))
+    cluster.advance(46)
+    assert cluster.controller.states[T0].isr == (1, 2)
+    for value in ("a", "b"):
+        assert cluster.produce(1, value).error_code == NONE
+    cluster.advance(1)
+    cluster.controller.elect(T0, 3, isr=(3,))
+    cluster.wire.cut.clear()
+    cluster.advance(3)
+    assert cluster.produce(3, "c").error_code == NONE
+    cluster.advance(3)
+    assert [values(cluster, n) for n in (1, 2, 3)] == [["c"]] * 3
+    for broker_id in (1, 2):
+        (loss,) = cluster[broker_id].losses
+        assert (loss.first_offset, loss.end_offset) == (0, 3)
+        assert (loss.old_leader_epoch, loss.new_leader_epoch) == (0, 1)
+
+
+def test_high_watermark_waits_for_all_of_the_isr_and_shrinks_let_it_go_on(
+    cluster: Cluster,
+) -> None:
+    cut(cluster, (1, 3))
+    waiting = cluster[1].produce("a", acks=-1, timeout_ms=60_000)
+    cluster.advance(10)
+    assert not waiting.called and cluster[1].log().high_watermark == 0
+    cluster.advance(40)
+    assert result_of(waiting).error_code == NONE
+    assert cluster.controller.states[T0].isr == (1, 2)
+    cluster.wire.cut.clear()
+    cluster.advance(3)
+    assert cluster.controller.states[T0].isr == (1, 2, 3)
+    assert values(cluster, 3) == ["a"]
+
+
+def test_lost_answer_to_an_isr_change_does_not_stop_the_partition(cluster: Cluster) -> None:
+    """KIP-497: applied by the controller, the answer lost; the repeated request succeeds."""
+    cluster.controller.silent = True
+    cut(cluster, (1, 3))
+    result_of(cluster[1].produce("x"))
+    cluster.advance(46)
+    ((source, request, result),) = cluster.controller.pending
+    cluster.controller.pending.clear()
+    cluster.controller.silent = False
+    cluster.controller.decide(source, request, type(result)())
+    assert cluster.controller.states[T0].isr == (1, 2)
+    assert cluster[1].partition().isr == (1, 2, 3)
+    result.errback(ConnectionError("lost"))
+    cluster.advance(1)
+    assert cluster[1].partition().isr == (1, 2)
+    assert cluster[1].partition().partition_epoch == 1
+
+
+def test_high_watermark_covers_a_follower_that_the_controller_may_have_added(
+    cluster: Cluster,
+) -> None:
+    """Between the controller's decision and its answer the new member may become leader."""
+    cut(cluster, (1, 3))
+    result_of(cluster[1].produce("x"))
+    cluster.advance(46)
+    cluster.wire.cut.clear()
+    cluster.controller.silent = True
+    cluster.advance(2)
+    assert cluster[1].partition().maximal_isr == (1, 2, 3)
+    cut(cluster, (1, 3))
+    waiting = cluster[1].produce("a", acks=-1, timeout_ms=60_000)
+    cluster.advance(5)
+    assert not waiting.called
+    cluster.wire.cut.clear()
+    cluster.advance(2)
+    assert waiting.called
+    assert values(cluster, 3) == ["x", "a"]
+
+
+def test_kafka_15021_shutting_down_replica_does_not_hold_up_acknowledgements(
+    cluster: Cluster,
+) -> None:
+    """StopReplica ends its fetching; it leaves the ISR by the controller and nobody waits for it."""
+    cluster.controller.states[T0] = type(cluster.controller.states[T0])(
+        1, 1, (1, 2), partition_epoch=1
+    )
+    cluster[3].replicas.begin_shutdown()
+    cluster.controller.announce(T0)
+    cut(cluster, (1, 3))
+    cluster[1].know(1, 2)  # it is gone from the metadata
+    waiting = cluster[1].produce("a", acks=-1)
+    cluster.advance(0.5)
+    assert result_of(waiting).error_code == NONE
+
+
+def test_log_start_reaches_the_followers_and_the_request_that_waits_for_it(
+    cluster: Cluster,
+) -> None:
+    for value in "abc":
+        cluster.produce(1, value)
+    cluster.advance(1)
+    waiting = cluster[1].replicas.delete_records({T0: 2}, timeout_ms=5000)
+    cluster.advance(2)
+    assert result_of(waiting) == {T0: (2, NONE)}  # type: ignore[arg-type]
+    assert [cluster[n].log().log_start_offset for n in (1, 2, 3)] == [2, 2, 2]
+
+
+def test_new_replica_copies_what_is_there(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path)
+    cluster.controller.create(T0, 1, 2)
+    for number in range(20):
+        assert cluster.produce(1, f"v{number}").error_code == NONE
+    cluster.controller.assignments[T0] = (1, 2, 3)
+    cluster.controller.elect(T0, 1)
+    cluster.advance(2)
+    assert_equal(cluster, 1, 2, 3)
+    assert cluster.controller.states[T0].isr == (1, 2, 3)
+
+
+def test_follower_far_behind_a_moved_log_start_begins_there(cluster: Cluster) -> None:
+    cut(cluster, (1, 3))
+    for number in range(5):
+        result_of(cluster[1].produce(f"v{number}"))
+    cluster.advance(50)
+    cluster[1].partition().delete_records(4)
+    cluster.wire.cut.clear()
+    cluster.advance(4)
+    assert [value for _, _, value in contents(cluster[3].log())] == ["v4"]
+    assert cluster.controller.states[T0].isr == (1, 2, 3)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_random_cuts_elections_and_restarts(tmp_path: Path, seed: int) -> None:
+    """Whatever happens: acknowledged records stay, high watermarks never pass the maximal ISR."""
+    chance = FakeRandom(seed)
+    cluster = Cluster(tmp_path)
+    cluster.controller.create(T0, 1, 2, 3)
+    cluster.settle()
+    for broker in (cluster[n] for n in (1, 2, 3)):
+        broker.logs.config = broker.logs.config.with_overrides({"min.insync.replicas": "2"})
+        broker.log().update_config(broker.logs.config)
+    acknowledged: list[str] = []
+    sent: list[tuple[str, object]] = []
+    marks: dict[int, dict[TopicPartition, int]] = {}
+    number = 0
+    for _ in range(60):
+        what = chance.randrange(10)
+        state = cluster.controller.states[T0]
+        alive = sorted(cluster.wire.brokers)
+        if what < 4:
+            leader = chance.randrange(3) + 1  # perhaps a zombie
+            if leader in alive and cluster[leader].replicas.partition(T0) is not None:
+                value = f"v{number}"
+                number += 1
+                answer = cluster[leader].produce(value, acks=-1, timeout_ms=30_000)
+                answer.addCallback(
+                    lambda result, v=value: (
+                        acknowledged.append(v) if result.error_code == NONE else None
+                    )
+                )
+                sent.append((value, answer))
+        elif what == 4:
+            pairs = [(1, 2), (1, 3), (2, 3)]
+            cut(cluster, *[pair for pair in pairs if chance.randrange(3) == 0])
+        elif what == 5:
+            cluster.wire.cut.clear()
+        elif what == 6:
+            candidates = [broker for broker in state.isr if broker in alive]
+            if candidates:
+                cluster.controller.elect(T0, candidates[chance.randrange(len(candidates))])
+        elif what == 7 and len(alive) == 3:
+            victim = chance.randrange(3) + 1
+            marks[victim] = cluster.kill(victim)
+            isr = tuple(b for b in state.isr if b != victim)
+            if isr and (state.leader == victim or victim in state.isr):
+                leader = isr[0] if state.leader == victim else state.leader
+                cluster.controller.elect(T0, leader, isr=isr)
+        elif what == 8 and len(alive) < 3:
+            for broker_id in {1, 2, 3} - set(alive):
+                broker = cluster.start(broker_id, marks[broker_id])
+                broker.logs.config = broker.logs.config.with_overrides({"min.insync.replicas": "2"})
+                cluster.controller.announce(T0)
+        else:
+            cluster.advance(chance.random() * 20, step=0.25)
+        leader = cluster.controller.states[T0].leader
+        if leader in cluster.wire.brokers:
+            partition = cluster[leader].replicas.partition(T0)
+            if partition is not None and partition.is_leader and partition.log is not None:
+                for member in cluster.controller.states[T0].isr:
+                    other = cluster.wire.brokers.get(member)
+                    if other is not None and T0 in other.logs.logs:
+                        end = other.logs.logs[T0].log_end_offset
+                        assert partition.log.high_watermark <= end, (seed, member)
+    cluster.wire.cut.clear()
+    for broker_id in {1, 2, 3} - set(cluster.wire.brokers):
+        cluster.start(broker_id, marks[broker_id])
+    state = cluster.controller.states[T0]
+    if state.leader not in state.isr:
+        pytest.fail("the test elected a leader outside the ISR")
+    cluster.controller.elect(T0, state.leader)
+    cluster.advance(60, step=0.5)
+    assert sorted(cluster.controller.states[T0].isr) == [1, 2, 3]
+    final = values(cluster, state.leader)
+    missing = [value for value in acknowledged if value not in final]
+    assert missing == [], (seed, missing)
+    assert len(final) == len(set(final))
+    for broker_id in (1, 2, 3):
+        assert values(cluster, broker_id) == final
+        assert cluster[broker_id].losses == []
+    assert {cluster[n].log().high_watermark for n in (1, 2, 3)} == {len(final)}
