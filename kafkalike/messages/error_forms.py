@@ -9,7 +9,7 @@ can only be empty.
 from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
 
-from kafkalike.errors import KafkaError, UnknownServerError, error_name
+from kafkalike.errors import KafkaError, UnknownServerError, UnsupportedVersion, error_name
 from kafkalike.protocol.struct import Request, Response
 
 from . import (
@@ -803,7 +803,14 @@ def _alter_client_quotas(
 def _api_versions(
     request: api_versions.ApiVersionsRequest, version: int, cause: Cause
 ) -> api_versions.ApiVersionsResponse:
-    return api_versions.ApiVersionsResponse(error_code=cause.code)
+    # A client that asked in a version unknown here learns which ones it may ask in.
+    own = api_versions.ApiVersionsResponse.ApiVersion(
+        api_key=request.api_key, min_version=request.min_version, max_version=request.max_version
+    )
+    unknown = cause.code == UnsupportedVersion.code
+    return api_versions.ApiVersionsResponse(
+        error_code=cause.code, api_keys=[own] if unknown else []
+    )
 
 
 def _leader_and_isr(

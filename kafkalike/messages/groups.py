@@ -160,7 +160,10 @@ class LeaveGroupRequest(Request, key=13, versions=(0, 5), flexible=4):
 
 
 class LeaveGroupResponse(Response, key=13, versions=(0, 5), flexible=4):
-    """v1: throttle time.  v3: one result for each member."""
+    """Whether the member, or each of the members, is gone.
+
+    v1: throttle time.  v3: one result for each member.
+    """
 
     class MemberResponse(Struct):
         member_id: str = ""
@@ -220,7 +223,10 @@ class ListGroupsRequest(Request, key=16, versions=(0, 5), flexible=3):
 
 
 class ListGroupsResponse(Response, key=16, versions=(0, 5), flexible=3):
-    """v1: throttle time.  v4: state of each group.  v5: type of each group."""
+    """Groups that match all filters.
+
+    v1: throttle time.  v4: state of each group.  v5: type of each group.
+    """
 
     class ListedGroup(Struct):
         group_id: str = ""

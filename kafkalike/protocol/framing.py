@@ -18,7 +18,8 @@ class FrameSplitter:
 
     Chunks may begin and end anywhere.  What waits for the rest of its frame is kept as a list of
     chunks and joined once, so a frame of many chunks costs one copy.  A frame is a view of the
-    chunk it came in, or of that one copy; it stays valid as long as it is referenced.
+    chunk it came in, or of that one copy: chunks belong to the splitter, their memory must not be
+    used again.
     """
 
     __slots__ = ("_max_frame_bytes", "_need", "_pending", "_pending_bytes")

@@ -33,6 +33,8 @@ Headers are read before the messages are known; a test keeps both equal.
 _FIXED: Final = Struct(">hhi")
 _FIXED_AND_CLIENT: Final = Struct(">hhih")
 _CORRELATION: Final = Struct(">i")
+_CONTROLLED_SHUTDOWN_0: Final = b"\0\7\0\0"
+"""Key and version of the one request whose header ends after the correlation id."""
 
 
 @dataclass(slots=True)
@@ -68,20 +70,21 @@ def decode_request_header(frame: Buffer, position: int = 0) -> tuple[RequestHead
     The version is not checked against the served range.  Raises MalformedMessage.
     """
     try:
-        api_key, api_version, correlation_id = _FIXED.unpack_from(frame, position)
+        if frame[position : position + 4] == _CONTROLLED_SHUTDOWN_0:
+            return RequestHeader(*_FIXED.unpack_from(frame, position)), position + 8
+        api_key, api_version, correlation_id, length = _FIXED_AND_CLIENT.unpack_from(
+            frame, position
+        )
         header_version = request_header_version(api_key, api_version)
-        if header_version == 0:
-            return RequestHeader(api_key, api_version, correlation_id), position + 8
-        *_, length = _FIXED_AND_CLIENT.unpack_from(frame, position)
         start = position + 10
-        end = start + max(length, 0)
+        end = start + length if length > 0 else start
         if end > len(frame):
             raise MalformedMessage(
                 f"request header: client_id of {length} bytes, but {len(frame) - start} are left"
             )
         client_id = decode_string(frame[start:end])
         if header_version == 2:
-            end = skip_tags(frame, end, "request header")
+            end = end + 1 if frame[end] == 0 else skip_tags(frame, end, "request header")
     except (error, IndexError):
         raise MalformedMessage(
             f"request header: {len(frame) - position} bytes, expected more"

@@ -3,11 +3,13 @@
 The jars come through Maven once and stay in the user's cache, keyed by the files they depend on.
 """
 
+import contextlib
 import hashlib
 import os
 import shutil
 import struct
 import subprocess
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,13 +90,16 @@ def build_oracle() -> Oracle:
     key = hashlib.sha256(pom.read_bytes() + source.read_bytes()).hexdigest()[:16]
     cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
     folder = cache / "kafkalike" / f"codec-oracle-{key}"
-    if not (folder / "complete").exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        maven = ["mvn", "-q", "-B", "-f", str(pom), "dependency:copy-dependencies"]
-        run([*maven, f"-DoutputDirectory={folder / 'libs'}"])
-        classes = folder / "classes"
-        run(["javac", "-cp", f"{folder / 'libs'}/*", "-d", str(classes), str(source)])
-        (folder / "complete").touch()
+    if not folder.exists():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
+            made = Path(scratch) / "made"
+            maven = ["mvn", "-q", "-B", "-f", str(pom), "dependency:copy-dependencies"]
+            run([*maven, f"-DoutputDirectory={made / 'libs'}"])
+            classes = str(made / "classes")
+            run(["javac", "-cp", f"{made / 'libs'}/*", "-d", classes, str(source)])
+            with contextlib.suppress(OSError):
+                made.rename(folder)  # another run may have been faster
     return Oracle(folder)
 
 

@@ -2,7 +2,13 @@
 
 import pytest
 
-from kafkalike.errors import ClusterAuthorizationFailed, UnknownServerError, error_class
+from kafkalike.errors import (
+    ClusterAuthorizationFailed,
+    UnknownServerError,
+    UnsupportedVersion,
+    error_class,
+)
+from kafkalike.messages.api_versions import ApiVersionsRequest
 from kafkalike.messages.catalog import APIS, response_class
 from kafkalike.messages.error_forms import error_response
 from kafkalike.messages.produce import ProduceRequest
@@ -11,7 +17,7 @@ from kafkalike.protocol.struct import Request, Response, Struct, fields_of
 from tests.protocol.instances import Instances, versions_of
 from tests.protocol.oracle import Answer, Oracle, Question
 
-CODES = (31, -1, 42, 77)
+CODES = (31, -1, 42, 77, 35)
 
 
 VALID = {
@@ -139,3 +145,9 @@ def test_the_text_of_an_unknown_error_stays_here() -> None:
     )
     assert secret.results[0].error_message is None
     assert told.results[0].error_message == "bad"
+
+
+def test_api_versions_in_an_unknown_version_lists_itself() -> None:
+    response = error_response(ApiVersionsRequest(), 0, UnsupportedVersion())
+    assert response is not None
+    assert response.encode(0) == bytes.fromhex("0023 00000001 0012 0000 0004")
