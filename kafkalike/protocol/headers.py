@@ -11,7 +11,7 @@ from typing import Final
 
 from kafkalike.runtime.ports import Buffer
 
-from .primitives import MalformedMessage, decode_string, read_uvarint
+from .primitives import REPLACE, MalformedMessage, read_uvarint
 
 API_VERSIONS: Final = 18
 CONTROLLED_SHUTDOWN: Final = 7
@@ -33,8 +33,6 @@ Headers are read before the messages are known; a test keeps both equal.
 _FIXED: Final = Struct(">hhi")
 _FIXED_AND_CLIENT: Final = Struct(">hhih")
 _CORRELATION: Final = Struct(">i")
-_CONTROLLED_SHUTDOWN_0: Final = b"\0\7\0\0"
-"""Key and version of the one request whose header ends after the correlation id."""
 
 
 @dataclass(slots=True)
@@ -49,11 +47,14 @@ class RequestHeader:
 
 def request_header_version(api_key: int, api_version: int) -> int:
     """Header version of a request.  Raises MalformedMessage when the API key is not known."""
-    if api_key not in FLEXIBLE_SINCE:
-        raise MalformedMessage(f"request header: api key {api_key}, expected one that is served")
-    if api_key == CONTROLLED_SHUTDOWN and api_version == 0:
+    try:
+        flexible_since = FLEXIBLE_SINCE[api_key]
+    except KeyError:
+        raise MalformedMessage(
+            f"request header: api key {api_key}, expected one that is served"
+        ) from None
+    if api_version == 0 and api_key == CONTROLLED_SHUTDOWN:
         return 0
-    flexible_since = FLEXIBLE_SINCE[api_key]
     return 2 if flexible_since is not None and api_version >= flexible_since else 1
 
 
@@ -67,22 +68,23 @@ def response_header_version(api_key: int, api_version: int) -> int:
 def decode_request_header(frame: Buffer, position: int = 0) -> tuple[RequestHeader, int]:
     """The header at `position` and the position of the body after it.
 
-    The version is not checked against the served range.  Raises MalformedMessage.
+    The version is not checked against the served range.  Raises MalformedMessage, also for the
+    header without client id when no two bytes of body follow it: there is no such request.
     """
     try:
-        if frame[position : position + 4] == _CONTROLLED_SHUTDOWN_0:
-            return RequestHeader(*_FIXED.unpack_from(frame, position)), position + 8
         api_key, api_version, correlation_id, length = _FIXED_AND_CLIENT.unpack_from(
             frame, position
         )
         header_version = request_header_version(api_key, api_version)
+        if header_version == 0:
+            return RequestHeader(api_key, api_version, correlation_id), position + 8
         start = position + 10
         end = start + length if length > 0 else start
         if end > len(frame):
             raise MalformedMessage(
                 f"request header: client_id of {length} bytes, but {len(frame) - start} are left"
             )
-        client_id = decode_string(frame[start:end])
+        client_id = str(frame[start:end], "utf-8", REPLACE)
         if header_version == 2:
             end = end + 1 if frame[end] == 0 else skip_tags(frame, end, "request header")
     except (error, IndexError):

@@ -43,11 +43,6 @@ REPLACE: Final = "kafkalike.replace"
 codecs.register_error(REPLACE, _replace_like_java)
 
 
-def decode_string(data: Buffer) -> str:
-    """UTF-8 as Kafka reads it: what is broken becomes U+FFFD."""
-    return bytes(data).decode("utf-8", REPLACE)
-
-
 class WireType(NamedTuple):
     """How one value travels: `code` is its struct format, empty for types of variable length."""
 

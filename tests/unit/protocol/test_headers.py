@@ -52,7 +52,7 @@ def test_request_header_bytes(header: RequestHeader, expected: str) -> None:
     raw = bytes.fromhex(expected)
     assert encode_request_header(header) == raw
     assert decode_request_header(raw + b"body") == (header, len(raw))
-    assert decode_request_header(memoryview(b"xx" + raw), 2) == (header, len(raw) + 2)
+    assert decode_request_header(memoryview(b"xx" + raw + b"body"), 2) == (header, len(raw) + 2)
 
 
 @pytest.mark.parametrize("length", [-1, -2, -32768])

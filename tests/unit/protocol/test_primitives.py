@@ -3,9 +3,9 @@
 import pytest
 
 from kafkalike.protocol.primitives import (
+    REPLACE,
     MalformedMessage,
     UnencodableMessage,
-    decode_string,
     finish_length,
     finish_string_length,
     long_string_length,
@@ -97,7 +97,7 @@ def test_string_lengths_end_at_32767() -> None:
     ],
 )
 def test_broken_text_reads_as_in_java(raw: bytes, text: str) -> None:
-    assert decode_string(raw) == text
+    assert raw.decode("utf-8", REPLACE) == text
 
 
 def test_size_of_records_in_all_their_forms() -> None:
