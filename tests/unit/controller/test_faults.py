@@ -64,7 +64,9 @@ KINDS = (
 def tell_with_fault(name: str, number: int, kind: str) -> tuple[World, Fault]:
     world, story = arranged(name)
     world.disturbed = not kind.startswith("connection")
-    fault = Fault(world, world.active, number, kind)
+    # In a story about failover the successor is the one to be disturbed.
+    victim = world.brokers[2] if name == "controller_fails_over" else world.active
+    fault = Fault(world, victim, number, kind)
     try:
         story(world)
         world.settle(SETTLING_S)

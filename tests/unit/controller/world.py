@@ -92,6 +92,7 @@ class FakeBroker:
     unclean_default: bool = False
     deleted: list[TopicPartition] = field(default_factory=list)
     refuse_deletion: int = 0
+    queue_limit: int = 10_000
 
     # -- life ------------------------------------------------------------------------------------
 
@@ -121,6 +122,7 @@ class FakeBroker:
                 state_change_logger=logging.getLogger(f"test.state_change.{self.id}"),
                 journal=self._journal,
             ),
+            channel_queue_limit=self.queue_limit,
         )
 
         def state_changed(state: SessionState) -> None:
