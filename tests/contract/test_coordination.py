@@ -21,6 +21,7 @@ from tests.integration.coordination.servers import (
 )
 
 from .coordination_cases import CASES, MAX_BUFFER, SUPER_DIGEST
+from .coordination_random import random_history
 from .coordination_wire import World
 
 ANSWERS = pathlib.Path(__file__).with_name("coordination_answers.json")
@@ -76,6 +77,25 @@ def test_zookeeper_still_answers_so(name: str, real_server: Server) -> None:
     if name in CHANGED_IN_3_8_4 and version_of(real_server) < (3, 8, 4):
         pytest.skip(f"before ZooKeeper 3.8.4 {CHANGED_IN_3_8_4[name]}")
     assert answer == recorded()[name]
+
+
+@pytest.mark.real_zookeeper
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(int(os.environ.get("COORDINATION_SEEDS", "20"))))
+def test_random_histories_are_answered_alike(
+    seed: int, embedded_server: Server, real_server: Server
+) -> None:
+    if version_of(real_server) < (3, 8, 4):
+        pytest.skip(f"before ZooKeeper 3.8.4: {', '.join(CHANGED_IN_3_8_4.values())}")
+    answers = []
+    for server in (embedded_server, real_server):
+        world = World(server.address, f"/random-{seed}")
+        try:
+            answers.append(random_history(world, seed))
+        finally:
+            world.close()
+    for step, (ours, theirs) in enumerate(zip(*answers, strict=True)):
+        assert ours == theirs, f"step {step}"
 
 
 def version_of(server: Server) -> tuple[int, ...]:

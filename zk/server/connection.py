@@ -60,6 +60,8 @@ class Socket(Protocol):
 
     def registerProducer(self, producer: object, streaming: bool) -> None: ...
 
+    def unregisterProducer(self) -> None: ...
+
 
 class Service(Protocol):
     """What a connection needs of the server behind it."""
@@ -180,6 +182,8 @@ class ClientConnection(TwistedProtocol):
                     self.abort()
                     return
         if self._closing and not self._held_bytes and not self._output:
+            # With a producer Twisted would wait for it to have said everything.
+            socket.unregisterProducer()
             socket.loseConnection()
             return
         self._consider_input()

@@ -312,26 +312,27 @@ class CoordinationServer:
         return max(50, min(1000, self._tick_time_ms // 2))
 
     def _tick(self) -> None:
-        """End what has been silent too long."""
         mono_ms = self.mono_ms()
         late_ms = mono_ms - self._next_tick_ms
+        self._next_tick_ms = mono_ms + self._tick_ms()
+        self._tick_timer = self._clock.call_later(self._tick_ms() / 1000, self._tick)
         if late_ms > self._tick_ms():
             # Signs of life wait unread in the sockets: nobody else was silent but this process.
             _log.warning("stood still, sessions get more time ms=%d", late_ms)
             self.tree.postpone(late_ms)
+        self._end_silent_sessions(mono_ms)
+        for connection in list(self._connections):
+            if connection.caller is None and mono_ms - connection.opened_ms > _HANDSHAKE_MS:
+                connection.abort()
+        self.flush()
+
+    def _end_silent_sessions(self, mono_ms: int) -> None:
         for session_id in self.tree.expired(mono_ms):
             _log.info("session expired session=%#x", session_id)
             self.tree.close_session(session_id, self.now_ms())
             connection = self._by_session.pop(session_id, None)
             if connection is not None:
                 connection.close_when_sent()
-        for connection in list(self._connections):
-            if connection.caller is None and mono_ms - connection.opened_ms > _HANDSHAKE_MS:
-                connection.abort()
-        self.flush()
-        if self._running:
-            self._next_tick_ms = self.mono_ms() + self._tick_ms()
-            self._tick_timer = self._clock.call_later(self._tick_ms() / 1000, self._tick)
 
     # -- disk ----------------------------------------------------------------------------------------
 

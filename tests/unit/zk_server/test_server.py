@@ -56,6 +56,9 @@ class FakeSocket:
     def registerProducer(self, producer: object, streaming: bool) -> None:
         assert streaming
 
+    def unregisterProducer(self) -> None:
+        pass
+
 
 class Client:
     """Frames to and from one connection."""
