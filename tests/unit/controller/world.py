@@ -437,13 +437,6 @@ class World:
     def isr(self, topic: str, partition: int = 0) -> tuple[int, ...]:
         return self.state(topic, partition).leader_and_isr.isr
 
-    def partitions(self) -> list[TopicPartition]:
-        return [
-            TopicPartition(topic, number)
-            for topic in self.coordination.children(paths.TOPICS)
-            for number in self.topic(topic).partitions
-        ]
-
     def check_agreement(self) -> None:
         """With everything settled, brokers know and do what ZooKeeper says."""
         up = [broker for broker in self.brokers.values() if broker.up]
@@ -451,9 +444,13 @@ class World:
         registered = sorted(int(n) for n in self.coordination.children(paths.BROKER_IDS))
         for broker in up:
             assert broker.alive == registered, (broker.id, broker.alive, registered)
-        for partition in self.partitions():
+        assignments = {
+            TopicPartition(topic, number): assignment
+            for topic in self.coordination.children(paths.TOPICS)
+            for number, assignment in self.topic(topic).partitions.items()
+        }
+        for partition, assignment in assignments.items():
             state = self.state(*partition).leader_and_isr
-            assignment = self.topic(partition.topic).partitions[partition.partition]
             assert state.leader == -1 or state.leader in assignment.replicas, (partition, state)
             assert state.leader == -1 or state.leader in state.isr, (partition, state)
             for broker in up:
