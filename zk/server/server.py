@@ -68,7 +68,7 @@ class CoordinationServer:
         max_session_timeout_ms: int | None = None,
         max_buffer_bytes: int = DEFAULT_MAX_BUFFER_BYTES,
         max_client_connections: int = 0,
-        snapshot_every: int = 100_000,
+        snapshot_every: int = 20_000,
         super_digest: str | None = None,
         four_letter_words: frozenset[str] = WORDS,
         on_failure: Callable[[Exception], None] | None = None,
