@@ -22,6 +22,7 @@ from kafkalike.runtime.tasks import as_deferred
 from kafkalike.zk import brokers, election, topics
 from kafkalike.zk.client import (
     ANY_VERSION,
+    AuthFailed,
     BadArguments,
     ConnectionLost,
     Create,
@@ -210,7 +211,8 @@ def test_requests_made_before_a_block_are_not_applied_after_a_new_connection(
     clients.loop.run(zk.create("/n", b"old"))
     proxy.cut()
     deadline = time.monotonic() + 5
-    while zk._session is None or zk._session.number < 2:
+    link: Any = zk._link
+    while link.number < 2:
         assert time.monotonic() < deadline
         time.sleep(0.01)
     assert state_of(zk) is SessionState.CONNECTED
@@ -740,6 +742,27 @@ def test_digest_credentials_reach_the_server(
     with pytest.raises(NoAuth):
         clients.loop.run(stranger.get("/config/users"))
     assert clients.loop.run(stranger.get("/config"))[0] is None
+
+
+def test_refused_credentials_fail_the_connect(
+    clients: Clients, zookeeper_address: str, chroot: str
+) -> None:
+    zk = clients.make(zookeeper_address + chroot, auth=(("no-such-scheme", "x"),))
+    with pytest.raises(AuthFailed):
+        clients.loop.run(zk.connect(10.0))
+    assert state_of(zk) is SessionState.CLOSED
+
+
+def test_a_failed_connect_can_be_tried_again(
+    clients: Clients, own_zookeeper: ZooKeeperServer
+) -> None:
+    zk = clients.make(own_zookeeper.address)
+    own_zookeeper.kill()
+    with pytest.raises(OperationTimeout):
+        clients.loop.run(zk.connect(0.5))
+    own_zookeeper.start()
+    clients.loop.run(zk.connect(10.0))
+    clients.loop.run(zk.create("/n", b""))
 
 
 def test_connect_strings() -> None:
