@@ -24,7 +24,6 @@ from kafkalike.protocol.headers import (
     decode_request_header,
     request_header_version,
     response_header_version,
-    skip_tags,
 )
 from kafkalike.protocol.primitives import MalformedMessage
 from kafkalike.runtime.ports import Buffer, Clock, FileRange
@@ -73,16 +72,15 @@ class ServedVersion:
     __slots__ = (
         "api_key",
         "decode",
-        "errors",
         "flexible",
         "handler",
         "local_time",
         "name",
-        "no_header",
         "requests",
         "response_flexible",
         "response_type",
         "total_time",
+        "unusual",
         "version",
     )
 
@@ -95,7 +93,7 @@ class ServedVersion:
         self.decode: Callable[[Buffer, int, int], tuple[Any, int]]
         self.decode = route.request_class.decode_prefix
         header_version = request_header_version(route.api_key, version)
-        self.no_header = header_version == 0
+        self.unusual = header_version == 0
         self.flexible = header_version == 2
         self.response_flexible = response_header_version(route.api_key, version) == 1
         self.response_type: type[Any] = response_class(route.api_key)
@@ -152,16 +150,14 @@ class Dispatcher:
         try:
             key_and_version, correlation_id, client_bytes = _HEADER.unpack_from(frame)
             served = self._served[key_and_version]
-            if served.no_header:
+            position = 10 + client_bytes if client_bytes > 0 else 10
+            if served.unusual or position > len(frame) or (served.flexible and frame[position]):
                 header, position = decode_request_header(frame)
             else:
-                position = 10 + client_bytes if client_bytes > 0 else 10
-                if position > len(frame):
-                    raise MalformedMessage(f"client id of {client_bytes} bytes in {len(frame)}")
                 client_id = str(frame[10:position], "utf-8", "replace")
-                if served.flexible:
-                    position = position + 1 if not frame[position] else skip_tags(frame, position)
                 header = RequestHeader(served.api_key, served.version, correlation_id, client_id)
+                if served.flexible:
+                    position += 1  # no tagged fields
         except (KeyError, error):
             self._serve_first(connection, frame)
             return
@@ -217,7 +213,11 @@ class Dispatcher:
                 start = _PREFIX.pack(len(first) + extra, ctx.header.correlation_id)
                 connection.send((start + b"\0" + first if extra == 5 else start + first,), ctx)
             else:
-                size = sum(map(len, parts))
+                size = 0
+                for part in parts:
+                    size += len(part)
+                    if type(part) is FileRange:
+                        part.file.retain()  # the transport releases it when it is sent
                 start = _PREFIX.pack(size + extra, ctx.header.correlation_id)
                 parts.insert(0, start + b"\0" if extra == 5 else start)
                 connection.send(parts, ctx)

@@ -274,13 +274,15 @@ class TimerWheel:
         self._ticks: list[int] = []
         self._armed: Timer | None = None
         self._armed_tick = 0
+        self._last_tick = 0
 
     def call_later(
         self, delay_s: float, callback: Callable[..., object], *args: object
     ) -> WheelTimer:
         """Call once, `delay_s` to `delay_s` plus one tick from now."""
         timer = WheelTimer(callback, args)
-        tick = int((self._clock.monotonic() + delay_s) / self._tick_s) + 1
+        # Never the tick that is being run: a callback that sets its timer again must not keep it going.
+        tick = max(int((self._clock.monotonic() + delay_s) / self._tick_s), self._last_tick) + 1
         bucket = self._buckets.get(tick)
         if bucket is not None:
             bucket.append(timer)
@@ -302,8 +304,10 @@ class TimerWheel:
 
     def _turn(self) -> None:
         self._armed = None
-        now_tick = int(self._clock.monotonic() / self._tick_s)
-        while self._ticks and self._ticks[0] <= max(now_tick, self._armed_tick):
+        # The clock may read a hair less than the time it was asked to wait for.
+        now_tick = max(int(self._clock.monotonic() / self._tick_s), self._armed_tick)
+        self._last_tick = now_tick
+        while self._ticks and self._ticks[0] <= now_tick:
             for timer in self._buckets.pop(heappop(self._ticks)):
                 callback, args = timer.callback, timer.args
                 if callback is None:

@@ -6,6 +6,7 @@ as on a real machine.  A frame's memory is overwritten after `frame_received`, s
 which keeps a view fails loudly.
 """
 
+import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -22,6 +23,7 @@ from kafkalike.runtime.ports import (
     UnknownHost,
 )
 
+LOGGER: Final = logging.getLogger("kafkalike.simulator")
 WINDOW_BYTES: Final = 256 << 10
 HIGH_WATER_BYTES: Final = 256 << 10
 FIRST_PORT: Final = 20000
@@ -152,6 +154,7 @@ class SimTransport:
         try:
             self._protocol.connected(self)
         except Exception:
+            LOGGER.exception("protocol failed host=%s peer=%s", self.local_host, self.peer_host)
             self._give_up("the protocol failed")
         self._clock.call_soon(self._read)
 
@@ -197,6 +200,7 @@ class SimTransport:
         try:
             self._protocol.frame_received(memoryview(frame))
         except Exception:
+            LOGGER.exception("protocol failed host=%s peer=%s", self.local_host, self.peer_host)
             self._give_up("the protocol failed")
         frame[:] = bytes((POISON,)) * size
         return True
