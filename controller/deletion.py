@@ -1,7 +1,7 @@
 """Topic deletion (reference: controller 11): stop replicas, wait for them, retry, forget.
 
-A topic whose replica cannot be deleted now (its broker is down, a reassignment runs) is ineligible
-until that changes; the request in `/admin/delete_topics` stays and keeps the name taken.
+A topic whose replica cannot be deleted now, as its broker is down or refuses, is ineligible until
+that changes; the request in `/admin/delete_topics` stays and keeps the name taken.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -24,8 +24,14 @@ def has_offline_replica(context: ControllerContext, topic: str) -> bool:
     )
 
 
-def reassigning_topics(context: ControllerContext) -> set[str]:
-    return {partition.topic for partition in context.reassigning}
+def abandon_moves(context: ControllerContext, topics: Collection[str]) -> None:
+    """Forget reassignments of topics that are to be deleted: all their replicas go anyway.
+
+    Kafka, at least after a failover, waits for them instead; but no leader is elected for a topic
+    that is to be deleted, so that a move which lost its leader would never end.
+    """
+    for partition in [tp for tp in context.reassigning if tp.topic in topics]:
+        del context.reassigning[partition]
 
 
 def plan_replica_results(
@@ -52,11 +58,11 @@ class TopicDeleter:
     async def load(self) -> None:
         """At failover: queue what ZooKeeper asks for; `resume` comes later."""
         wanted = await self._read_wanted()
-        moving = reassigning_topics(self._context)
         for topic in wanted:
             self._context.to_delete[topic] = None
-            if topic in moving or has_offline_replica(self._context, topic):
+            if has_offline_replica(self._context, topic):
                 self._context.ineligible[topic] = None
+        abandon_moves(self._context, wanted)
 
     async def requests_changed(self) -> None:
         """Children of `/admin/delete_topics` changed."""
@@ -64,7 +70,7 @@ class TopicDeleter:
         if not wanted:
             return
         self._context.to_delete.update(dict.fromkeys(wanted))
-        self.mark_ineligible(sorted(reassigning_topics(self._context)))
+        abandon_moves(self._context, wanted)
         await self.resume()
 
     async def _read_wanted(self) -> list[str]:

@@ -89,7 +89,7 @@ class Office:
         self.replicas = ReplicaStateMachine(term, self.partitions)
         self.features = FeatureKeeper(term)
         self.deleter = TopicDeleter(term, self.partitions, self.replicas)
-        self.reassigner = Reassigner(term, self.partitions, self.replicas, self.deleter)
+        self.reassigner = Reassigner(term, self.partitions, self.replicas)
         self.topics = TopicChanger(term, self.partitions, self.replicas)
         self.brokers = BrokerWatcher(
             term, self.partitions, self.replicas, self.deleter, self.reassigner, self.features
@@ -206,6 +206,7 @@ class Office:
                 await self.topics.partition_modifications(topic)
             case TopicDeletion():
                 await self.deleter.requests_changed()
+                await self.reassigner.drop_requests_of_deleted()
             case IsrChangeNotification():
                 await self.isr.notifications()
             case LogDirEventNotification():

@@ -31,7 +31,6 @@ from kafkalike.zk.election import guarded_batch
 from kafkalike.zk.znodes import CorruptZnode, PartitionState, TopicInfo
 
 from .context import ControllerContext, Replica
-from .deletion import TopicDeleter
 from .events import ZkPartitionReassignment
 from .leaders import ElectionStrategy
 from .partitions import PartitionStateMachine, StateChangeFailed
@@ -86,6 +85,17 @@ def is_complete(context: ControllerContext, partition: TopicPartition, isr: Sequ
     return in_sync and bool(context.online_replicas(partition, assignment.target))
 
 
+def loses_in_sync_copies(
+    context: ControllerContext, partition: TopicPartition, after: ReplicaAssignment
+) -> bool:
+    """Whether the replicas that go at once, when a move is cancelled or replaced, are all that have
+    the partition's records.  Kafka lets that happen, unless KRaft runs it; so it is refused."""
+    stored = context.leadership.get(partition)
+    if stored is None or set(context.assignment(partition).replicas) <= set(after.replicas):
+        return False
+    return set(after.replicas).isdisjoint(stored.leader_and_isr.isr)
+
+
 class Reassigner:
     """All reassignments of a term."""
 
@@ -94,13 +104,11 @@ class Reassigner:
         term: Term,
         partitions: PartitionStateMachine,
         replicas: ReplicaStateMachine,
-        deleter: TopicDeleter,
     ) -> None:
         self._term = term
         self._context = term.context
         self._partitions = partitions
         self._replicas = replicas
-        self._deleter = deleter
 
     # -- requests --------------------------------------------------------------------------------
 
@@ -190,6 +198,11 @@ class Reassigner:
             await self._drop_zk_targets(lambda partition, _: partition in failed)
         return [partition for partition in errors if partition not in failed]
 
+    async def drop_requests_of_deleted(self) -> None:
+        """Topics are to be deleted: their entries in `/admin/reassign_partitions` mean nothing."""
+        if self._context.to_delete:
+            await self._drop_zk_targets(lambda tp, _: tp.topic in self._context.to_delete)
+
     async def start(self) -> None:
         """At failover: what ZooKeeper asks for, then what was under way."""
         begun = set(await self.zk_triggered())
@@ -242,7 +255,6 @@ class Reassigner:
         """Phases U, then A or B.  None per partition that was taken on, else why not."""
         if not assignments:
             return {}
-        self._deleter.mark_ineligible(dict.fromkeys(tp.topic for tp in assignments))
         errors = await self._update_current(assignments)
         taken = [partition for partition in assignments if errors[partition] is None]
         complete, behind = await self._split_complete(taken)
@@ -262,6 +274,12 @@ class Reassigner:
             for partition, assignment in assignments.items()
             if self._context.assignment(partition) != assignment
         }
+        for partition in list(changed):
+            if loses_in_sync_copies(self._context, partition, changed[partition]):
+                del changed[partition]
+                errors[partition] = InvalidReplicaAssignment(
+                    "The change would take away every replica that is in sync."
+                )
         before = {partition: self._context.assignment(partition) for partition in changed}
         await self._remove_unneeded(before, changed)
         failed_topics = await self._write_assignments(changed)
@@ -369,7 +387,6 @@ class Reassigner:
         for topic, failure in failed_topics.items():
             self._term.logger.error("reassignment not recorded topic=%s: %s", topic, failure)
         self._term.logger.info("reassignments complete partitions=%s", [str(tp) for tp in done])
-        await self._deleter.resume_for(dict.fromkeys(partition.topic for partition in done))
 
     async def _move_leaders(self, partitions: Sequence[TopicPartition]) -> None:
         staying = []

@@ -43,6 +43,7 @@ from kafkalike.zk.znodes import (
     PartitionState,
     ProducerIdBlock,
     TopicInfo,
+    encode_reassignments,
 )
 
 from .stories import T0, T1, alter_isr, assert_deleted, catch_up, with_topic
@@ -61,7 +62,11 @@ def cluster(count: int = 3, **settings: Any) -> World:
 
 def failure_of(deferred: "Deferred[Any]") -> BaseException | None:
     found: list[BaseException] = []
-    deferred.addErrback(lambda failure: found.append(failure.value))
+
+    def keep(failure: Any) -> None:
+        found.append(failure.value)
+
+    deferred.addErrback(keep)
     return found[0] if found else None
 
 
@@ -191,7 +196,7 @@ def test_unexpected_error_in_an_event_moves_the_office_on() -> None:
     def broken(*_: object) -> None:
         raise ZeroDivisionError("a bug")
 
-    office.partitions.to_new = broken  # type: ignore[method-assign]
+    office.partitions.to_new = broken  # type: ignore[assignment,method-assign]
     logging.getLogger("test.controller.1").setLevel(logging.CRITICAL)
     world.create_topic("u", [[1, 2, 3]])
     world.settle(5.0)
@@ -363,7 +368,7 @@ def test_state_changed_behind_the_controllers_back_is_published() -> None:
         broker_epoch=broker.epoch,
         topics=[
             Topic(
-                topic_id=world.topic("t").topic_id,
+                topic_id=world.topic("t").topic_id or b"",
                 partitions=[
                     Topic.PartitionData(
                         partition_index=0,
@@ -486,6 +491,29 @@ def test_replacing_a_target_whose_replica_leads() -> None:
     world.check_agreement()
 
 
+def test_cancelling_may_not_delete_the_only_copy() -> None:
+    """The origin was never led; its new replicas hold all there is."""
+    world = cluster(4)
+    world.brokers[3].kill()
+    world.settle()
+    world.create_topic("u", [[3]])
+    world.settle()
+    moved = TopicPartition("u", 0)
+    assert world.reassign({moved: (2, 4, 3)}) == {moved: 0}
+    world.settle()
+    world.elect(UNCLEAN_ELECTION, [moved])
+    assert world.isr("u") == (2, 4)
+    assert world.reassign({moved: None}) == {moved: INVALID_REPLICA_ASSIGNMENT}
+    assert world.isr("u") == (2, 4)
+    assert moved in world.brokers[2].hosted
+    world.brokers[3].start()
+    world.settle()
+    assert world.alter_isr("u", (2, 4, 3)).error_code == 0
+    world.settle()
+    assert world.topic("u").partitions[0] == ReplicaAssignment((2, 4, 3))
+    world.check_agreement()
+
+
 def test_the_origin_stays_while_no_target_is_online() -> None:
     """The target is in sync, but at this moment all of it is down: nothing is taken away."""
     world = cluster(4)
@@ -535,19 +563,26 @@ def test_partitions_added_during_deletion_are_taken_away() -> None:
     assert_deleted(world, "t")
 
 
-def test_deletion_waits_for_a_reassignment() -> None:
+def test_deletion_ends_a_reassignment() -> None:
+    """Its leader is gone as well: waiting for the move would be waiting for ever."""
     world = cluster(4)
-    world.reassign({T0: (2, 3, 4)})
+    world.coordination.create(paths.REASSIGN_PARTITIONS, encode_reassignments({T1: (4,)}))
+    world.settle()
+    alter_isr(world, "t", (2,), 1)
+    world.brokers[2].kill()
+    world.settle()
+    assert world.leader("t", 1) == -1
     world.coordination.create(paths.delete_topic("t"))
     world.settle()
+    assert not world.exists(paths.REASSIGN_PARTITIONS)
     assert world.exists(paths.topic("t"))
-    assert world.leader("t") == 1
-    metrics = world.controller.metrics()
-    assert metrics.topics_to_delete_count == metrics.topics_ineligible_to_delete_count == 1
-    catch_up_all = world.alter_isr("t", (*world.isr("t"), 4))
-    assert catch_up_all.error_code == 0
-    world.settle(5.0)
+    world.active.kill()
+    world.settle()
+    for broker_id in (1, 2):
+        world.brokers[broker_id].start()
+    world.settle(10.0)
     assert_deleted(world, "t")
+    assert T1 not in world.brokers[4].hosted
 
 
 def test_deletion_disabled() -> None:
@@ -822,15 +857,15 @@ def test_order_of_requests_per_broker_is_kept() -> None:
 
 def test_a_broker_hears_who_is_alive_before_it_hears_of_leaders() -> None:
     world = cluster()
-    first: dict[int, type] = {}
-    world.observers.append(
-        lambda broker, request: (
-            first.setdefault((broker.id * 10) + request.controller_epoch, type(request)) and None
-        )
-    )
+    first: dict[tuple[int, int], type] = {}
+
+    def watch(broker: FakeBroker, request: Any) -> None:
+        first.setdefault((broker.id, request.controller_epoch), type(request))
+
+    world.observers.append(watch)
     world.brokers[1].kill()
     world.settle()
-    assert first[22] is first[32] is UpdateMetadataRequest
+    assert first[2, 2] is first[3, 2] is UpdateMetadataRequest
 
 
 def test_too_long_a_queue_moves_the_office_on() -> None:

@@ -17,6 +17,7 @@ from kafkalike.controller.api import ElectionResult
 from kafkalike.controller.controller import ControllerPorts, KafkaController
 from kafkalike.controller.journal import JournalRecord
 from kafkalike.controller.term import ControllerSettings
+from kafkalike.errors import KafkaError
 from kafkalike.messages.cluster import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
@@ -34,7 +35,7 @@ from kafkalike.messages.control import (
 from kafkalike.net.client import PeerDisconnected, PeerTimeout
 from kafkalike.types import Endpoint, ReplicaAssignment, TopicPartition, uuid_to_text
 from kafkalike.zk import admin, brokers, paths
-from kafkalike.zk.client import SessionState
+from kafkalike.zk.client import SessionState, ZkError
 from kafkalike.zk.server.local import LocalCoordination, LocalZkClient
 from kafkalike.zk.server.model import NodeCreated, NodeDataSet, NodeDeleted, Txn
 from kafkalike.zk.server.tree import CoordinationTree
@@ -98,6 +99,8 @@ class FakeBroker:
 
     def start(self) -> None:
         """Start the process: new session, registration, controller."""
+        if self.up:
+            return
         self.up = True
         self.controller_epoch = 0
         self.cache.clear()
@@ -131,10 +134,15 @@ class FakeBroker:
                 zk.reconnect().addCallback(lambda _: self.controller.after_new_session())
 
         async def begin() -> None:
-            await zk.connect(30)
-            zk.add_listener(state_changed)
-            await self.register()
-            self.controller.start()
+            try:
+                await zk.connect(30)
+                zk.add_listener(state_changed)
+                await self.register()
+                self.controller.start()
+            except (ZkError, KafkaError):
+                if self.up and self.zk is zk:  # as a supervisor would
+                    self.kill()
+                    self.world.clock.call_later(1.0, self.start)
 
         self.world.run(begin())
 
@@ -216,9 +224,12 @@ class FakeBroker:
             return KAFKA_STORAGE_ERROR
         local = self.hosted.get(partition)
         if local is not None:
-            if local.topic_id != topic_id:
+            if local.topic_id != topic_id and not self.world.disturbed:
                 return INCONSISTENT_TOPIC_ID
-            if state.leader_epoch <= local.leader_epoch:
+            if local.topic_id != topic_id:
+                # A copy that outlived its topic: set aside, as an operator must do with Kafka.
+                del self.hosted[partition]
+            elif state.leader_epoch <= local.leader_epoch:
                 return STALE_CONTROLLER_EPOCH
         if self.id not in state.replicas:
             return UNKNOWN_TOPIC_OR_PARTITION
@@ -354,7 +365,11 @@ class World:
 
     def run(self, work: Any) -> None:
         """Start a coroutine; an error out of it fails the test at the next `settle`."""
-        Deferred.fromCoroutine(work).addErrback(lambda f: self.errors.append(f.value))
+
+        def failed(failure: Any) -> None:
+            self.errors.append(failure.value)
+
+        Deferred.fromCoroutine(work).addErrback(failed)
 
     def settle(self, seconds: float = 3.0) -> None:
         """Let happen what is under way; long enough for everything but timeouts."""
@@ -535,7 +550,7 @@ class World:
         if epoch not in self._epoch_names:
             life = self._lives.get(broker_id, 0)
             self._lives[broker_id] = life + 1
-            self._epoch_names[epoch] = f"{broker_id}{'abcdefgh'[life]}"
+            self._epoch_names[epoch] = f"{broker_id}{chr(ord('a') + life)}"
 
     def say(self, line: str) -> None:
         self.lines.append(line)
@@ -634,9 +649,11 @@ def describe(request: Any) -> str:
         return f"LeaderAndIsr({request.controller_epoch}) {' '.join(parts)} leaders={leaders}"
     if isinstance(request, UpdateMetadataRequest):
         parts = []
-        for topic in request.topic_states:
-            for m in topic.partition_states:
-                text = f"{topic.topic_name}-{m.partition_index}[leader={m.leader}/{m.leader_epoch}"
+        for described in request.topic_states:
+            for m in described.partition_states:
+                text = (
+                    f"{described.topic_name}-{m.partition_index}[leader={m.leader}/{m.leader_epoch}"
+                )
                 text += f" isr={_ids(m.isr)}/{m.zk_version}"
                 text += f" offline={_ids(m.offline_replicas)}" if m.offline_replicas else ""
                 parts.append(text + "]")
