@@ -40,7 +40,8 @@ def create_topic(
     config: dict[str, str] | None = None,
 ) -> None:
     topic = NewTopic(name, partitions, replicas, config=config or {})
-    admin(bootstrap).create_topics([topic], request_timeout=LIMIT_S)[name].result(LIMIT_S)
+    client = admin(bootstrap)  # its futures fail when it is collected
+    client.create_topics([topic], request_timeout=LIMIT_S)[name].result(LIMIT_S)
 
 
 def kcat(*arguments: str, given: bytes | None = None) -> bytes:
@@ -70,7 +71,7 @@ def produce(
     **config: Any,
 ) -> list[int]:
     """Offsets in the order of the values; raises when one was not acknowledged."""
-    settings = {"bootstrap.servers": bootstrap, "linger.ms": 5, "acks": "all"}
+    settings = {"bootstrap.servers": bootstrap, "linger.ms": 5, "acks": "all", "batch.size": 50_000}
     settings.update({key.replace("_", "."): value for key, value in config.items()})
     producer = Producer(settings)
     offsets: dict[int, int] = {}
