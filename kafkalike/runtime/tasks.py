@@ -84,6 +84,17 @@ def timeout(clock: Clock, work: "Awaitable[T]", limit_s: float, what: str) -> "D
     return result
 
 
+class _Ended(Deferred[None]):
+    """Fires when a task has really ended; cancelling it cancels the task, which may take its time."""
+
+    def __init__(self, source: "Deferred[Any]") -> None:
+        super().__init__()
+        self._source = source
+
+    def cancel(self) -> None:
+        self._source.cancel()
+
+
 class Tasks:
     """The background work of one owner: spawned here, watched here, cancelled together.
 
@@ -98,7 +109,7 @@ class Tasks:
     ) -> None:
         self._logger = logger
         self._on_error = on_error
-        self._running: dict[int, Deferred[None]] = {}
+        self._running: dict[int, _Ended] = {}
         self._next_id = 0
         self._closed = False
         self.failed = 0
@@ -114,15 +125,14 @@ class Tasks:
         task_id = self._next_id
         self._next_id += 1
         source = Deferred.fromCoroutine(work)
-        ended: Deferred[None] = Deferred(lambda _: source.cancel())
+        ended = _Ended(source)
         self._running[task_id] = ended
 
         def settle(value: object) -> None:
             del self._running[task_id]
             if isinstance(value, Failure) and not value.check(CancelledError):
                 self._report(name, value)
-            if not ended.called:
-                ended.callback(None)
+            ended.callback(None)
 
         source.addBoth(settle)
         return ended
