@@ -5,6 +5,7 @@ import json
 import logging
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -38,7 +39,7 @@ from kafkalike.zk.client import (
     ZkError,
     retrying,
 )
-from kafkalike.zk.kazoo_client import KazooZkClient, ZkOptions, split_connect
+from kafkalike.zk.kazoo_client import KazooZkClient, ZkOptions, ZkTls, split_connect
 from kafkalike.zk.wire import OPEN_ACL, Acl
 from kafkalike.zk.znodes import BrokerInfo, TopicInfo
 from tests.integration.tcp_proxy import TcpProxy
@@ -46,6 +47,8 @@ from tests.integration.zookeeper import (
     ZooKeeperServer,
     chroot,
     four_letters,
+    free_port,
+    missing,
     own_zookeeper,
     zookeeper_address,
 )
@@ -793,3 +796,49 @@ def test_what_of_kazoo_is_relied_on(zookeeper_address: str) -> None:
         "zk_loop",
     ):
         assert callable(getattr(connection, name)), name
+
+
+def test_tls(clients: Clients, tmp_path: Path, chroot: str) -> None:
+    """The secure port of a server with a certificate of its own; a stranger's is refused."""
+    if missing() or shutil.which("keytool") is None or shutil.which("openssl") is None:
+        pytest.skip("needs a ZooKeeper of its own, keytool and openssl")
+    certificate = tmp_path / "cert.pem"
+    key_store = tmp_path / "store.p12"
+    secret = "secret-of-a-test"
+
+    def run(*command: str) -> None:
+        subprocess.run(command, check=True, capture_output=True)
+
+    name = ["-dname", "CN=localhost", "-ext", "SAN=dns:localhost,ip:127.0.0.1"]
+    store = ["-keystore", str(key_store), "-storepass", secret, "-storetype", "PKCS12"]
+    run("keytool", "-genkeypair", "-alias", "zk", "-keyalg", "RSA", *name, *store)
+    run("keytool", "-exportcert", "-rfc", "-alias", "zk", "-file", str(certificate), *store)
+    stranger = tmp_path / "stranger.pem"
+    run(
+        *("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=x"),
+        *("-keyout", str(tmp_path / "key.pem"), "-out", str(stranger)),
+    )
+    port = free_port()
+    settings = {
+        "secureClientPort": str(port),
+        "serverCnxnFactory": "org.apache.zookeeper.server.NettyServerCnxnFactory",
+        "ssl.clientAuth": "none",
+        "ssl.keyStore.location": str(key_store),
+        "ssl.keyStore.password": secret,
+        "ssl.keyStore.type": "PKCS12",
+    }
+    with ZooKeeperServer(settings):
+        connect = f"localhost:{port}{chroot}"
+        trusting = clients.connected(connect, tls=ZkTls(ca_file=str(certificate)))
+        ops = [Create(f"/n{i}", b"x" * 500) for i in range(500)]
+        clients.loop.run(trusting.multi(ops))
+        answers = clients.loop.run(trusting.multi_read([GetData(op.path) for op in ops]))
+        assert [answer[0] for answer in answers if isinstance(answer, tuple)] == [b"x" * 500] * 500
+        writes = [trusting.set("/n0", b"y" * 100_000) for _ in range(30)]
+        clients.loop.run(gatherResults(writes))
+        clients.loop.run_for(1.2 * SESSION_S)
+        assert state_of(trusting) is SessionState.CONNECTED
+        distrusting = clients.make(connect, tls=ZkTls(ca_file=str(stranger)))
+        with pytest.raises(OperationTimeout):
+            clients.loop.run(distrusting.connect(2.0))
+        clients.loop.run(trusting.close())

@@ -28,6 +28,9 @@ import pytest
 ADDRESS_VARIABLE: Final = "KAFKALIKE_TEST_ZOOKEEPER"
 JAR: Final = Path("/usr/share/java/zookeeper.jar")
 LOGGING_JARS: Final = ("slf4j-simple.jar", "slf4j-nop.jar")
+TLS_JARS: Final = ("netty-codec.jar", "netty-resolver.jar")
+"""Needed by the Netty server socket and missing from the manifest of Debian's jar."""
+
 MAIN: Final = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 IMAGE: Final = "zookeeper:3.8"
 START_LIMIT_S: Final = 60.0
@@ -102,7 +105,7 @@ class ZooKeeperServer:
         } | self._settings
         config = self._dir / "zoo.cfg"
         config.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
-        jars = [JAR, *(JAR.parent / name for name in LOGGING_JARS)]
+        jars = [JAR, *(JAR.parent / name for name in (*LOGGING_JARS, *TLS_JARS))]
         command = [
             "java",
             "-Xmx256m",
