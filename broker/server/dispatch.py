@@ -16,8 +16,9 @@ from twisted.python.failure import Failure
 
 from kafkalike.broker.handlers.api_versions import unsupported_version
 from kafkalike.broker.handlers.request import RequestContext, Route, Session
-from kafkalike.errors import KafkaError, error_name
+from kafkalike.errors import KafkaError, UnknownServerError, error_name
 from kafkalike.messages.catalog import ApiKey, find_api, response_class
+from kafkalike.messages.error_forms import error_response
 from kafkalike.metrics import Counter, Histogram, Metrics
 from kafkalike.protocol.headers import (
     RequestHeader,
@@ -28,8 +29,6 @@ from kafkalike.protocol.headers import (
 from kafkalike.protocol.primitives import MalformedMessage
 from kafkalike.runtime.ports import Buffer, Clock, FileRange
 from kafkalike.runtime.tasks import as_deferred
-
-from .error_forms import error_response
 
 _HEADER: Final = Struct(">Iih")
 _PREFIX: Final = Struct(">ii")
@@ -267,8 +266,8 @@ class Dispatcher:
         self, served: ServedVersion, request: Any, ctx: RequestContext, problem: BaseException
     ) -> Any:
         """The API's own form of an error; None (and the connection closes) where it has none."""
-        code = problem.code if isinstance(problem, KafkaError) else -1
-        if not isinstance(problem, KafkaError):
+        error_sent = problem if isinstance(problem, KafkaError) else UnknownServerError()
+        if error_sent is not problem:
             self._logger.error(
                 "request failed request=%s version=%d connection=%s client_id=%s",
                 served.name,
@@ -284,9 +283,9 @@ class Dispatcher:
             "RequestMetrics",
             "ErrorsPerSec",
             request=served.name,
-            error=error_name(code),
+            error=error_name(error_sent.code),
         ).mark()
-        answer = error_response(served.api_key, request, served.version, problem)
+        answer = error_response(request, served.version, error_sent)
         if answer is None:
             ctx.close_connection(f"{served.name} without answer failed")
         return answer
