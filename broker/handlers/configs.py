@@ -98,7 +98,7 @@ class ConfigsApi:
                 continue
             wanted = resource.configuration_keys
             result.configs = [
-                _entry(entry, with_synonyms=request.include_synonyms)
+                _entry(entry, ctx.api_version, with_synonyms=request.include_synonyms)
                 for entry in entries
                 if wanted is None or entry.name in wanted
             ]
@@ -237,12 +237,12 @@ class ConfigsApi:
             raise ClusterAuthorizationFailed()
 
 
-def _entry(entry: ConfigEntry, *, with_synonyms: bool) -> _Entry:
+def _entry(entry: ConfigEntry, version: int, *, with_synonyms: bool) -> _Entry:
     return _Entry(
         name=entry.name,
         value=entry.value,
         read_only=entry.read_only,
-        is_default=entry.source is ConfigSource.DEFAULT,
+        is_default=version == 0 and entry.source is ConfigSource.DEFAULT,
         config_source=int(entry.source),
         is_sensitive=entry.sensitive,
         synonyms=[

@@ -66,6 +66,8 @@ class World(ZkWorld):
             resource_type=kind, resource_name=name, configuration_keys=keys
         )
         request = DescribeConfigsRequest(resources=[resource], include_synonyms=True)
+        for version in range(5):
+            self.run(self.api.describe_configs(request, context(version))).encode(version)
         response = self.run(self.api.describe_configs(request, context(4)))
         (result,) = response.results
         return result.error_code, {entry.name: entry for entry in result.configs}
@@ -87,7 +89,9 @@ class World(ZkWorld):
         )
         work = as_deferred(self.api.incremental_alter_configs(request, context(1)))
         self.settle(2)
-        return [answer.error_code for answer in result_of(work).responses]
+        response = result_of(work)
+        response.encode(1)
+        return [answer.error_code for answer in response.responses]
 
     def replace(self, *resources: Any) -> list[int]:
         request = AlterConfigsRequest(
@@ -102,7 +106,9 @@ class World(ZkWorld):
         )
         work = as_deferred(self.api.alter_configs(request, context(2)))
         self.settle(2)
-        return [answer.error_code for answer in result_of(work).responses]
+        response = result_of(work)
+        response.encode(1)
+        return [answer.error_code for answer in response.responses]
 
     def stored(self, entity: str) -> dict[str, str]:
         return decode_config(self.zookeeper.get(f"/config/{entity}"), entity)

@@ -128,6 +128,7 @@ class World:
             **fields,
         )
         response: FetchResponse = answer(self.fetch_api.fetch(request, context(version)))
+        response.encode(version)
         return response
 
 
@@ -213,6 +214,7 @@ def list_offsets(world: World, version: int, *wanted: tuple[str, int, int]) -> l
         ]
     )
     response = world.offsets_api.list_offsets(request, context(version))
+    response.encode(version)
     return [p.error_code for topic in response.topics for p in topic.partitions]
 
 

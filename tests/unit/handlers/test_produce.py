@@ -79,7 +79,10 @@ class World:
             ],
         )
         ctx = context(version, client_id=client_id)
-        return answer(self.api.produce(request, ctx)), ctx.session.closing
+        response = answer(self.api.produce(request, ctx))
+        if response is not None:
+            response.encode(version)
+        return response, ctx.session.closing
 
     def code(self, records: bytes, *, version: int = 11, target: TopicPartition = T0) -> int:
         response, _ = self.produce({target: records}, version=version)

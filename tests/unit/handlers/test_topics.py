@@ -74,6 +74,7 @@ class World(ZkWorld):
 
     def start(self, handler: Any, request: Any, version: int) -> "Deferred[Any]":
         work: Deferred[Any] = as_deferred(handler(request, context(version)))
+        work.addCallback(lambda response: response.encode(version) and response)
         self.settle(0.5)
         return work
 
