@@ -30,7 +30,36 @@ from .payload import (
     encode_partitions,
 )
 
-__all__ = ["CorruptZnode", "decode_partitions", "encode_partitions"]
+__all__ = [
+    "BrokerInfo",
+    "ControllerInfo",
+    "CorruptZnode",
+    "FeatureInfo",
+    "FeatureRange",
+    "FinalizedFeature",
+    "LOG_DIR_FAILURE",
+    "NO_KRAFT_EPOCH",
+    "PartitionState",
+    "ProducerIdBlock",
+    "SECURITY_PROTOCOLS",
+    "TopicInfo",
+    "decode_cluster_id",
+    "decode_config",
+    "decode_config_change",
+    "decode_log_dir_event",
+    "decode_number",
+    "decode_partitions",
+    "decode_reassignments",
+    "encode_cluster_id",
+    "encode_config",
+    "encode_config_change",
+    "encode_log_dir_event",
+    "encode_number",
+    "encode_partitions",
+    "encode_reassignments",
+    "format_endpoint",
+    "parse_endpoint",
+]
 
 SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 NO_KRAFT_EPOCH: Final = -1
