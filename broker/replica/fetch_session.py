@@ -387,18 +387,18 @@ def _resolve_again(session: FetchSession, topic_name: Callable[[bytes], str | No
 
 def _remember(entry: FetchPartition, data: PartitionData) -> bool:
     """Note what is being told; whether an incremental answer must tell it."""
-    tell = bool(
-        data.records or data.preferred_read_replica >= 0 or data.diverging_epoch.end_offset >= 0
-    )
+    diverges = data.diverging_epoch.end_offset >= 0
+    tell = bool(data.records or data.preferred_read_replica >= 0 or diverges)
     if entry.cached_high_watermark != data.high_watermark:
         tell = True
         entry.cached_high_watermark = data.high_watermark
     if entry.cached_log_start_offset != data.log_start_offset:
         tell = True
         entry.cached_log_start_offset = data.log_start_offset
-    if data.error_code != NONE:
+    if data.error_code != NONE or diverges:
+        # When this is over the partition is told again even if nothing else has changed: who
+        # truncates does not use the high watermark that came along.
         tell = True
-        # When the error goes away the partition is told again even if it has not changed.
         entry.cached_high_watermark = NO_OFFSET
     return tell
 

@@ -135,7 +135,13 @@ class FetchPartition:
         """Whether the session must look at it."""
 
     def update(self, request: "FetchPartition") -> None:
-        """Take over what a later request of the session says."""
+        """Take over what a later request of the session says.
+
+        In a new leader epoch everything is told again: the reader may have dropped an answer that
+        reached it in between, as it belonged to its past role.
+        """
+        if request.current_leader_epoch != self.current_leader_epoch:
+            self.cached_high_watermark = self.cached_log_start_offset = NO_OFFSET
         self.fetch_offset = request.fetch_offset
         self.log_start_offset = request.log_start_offset
         self.max_bytes = request.max_bytes

@@ -589,6 +589,9 @@ class Controller:
         self.refuse_with: list[int] = []
         """Error codes for the partitions of the next requests, one a request."""
         self.silent = False
+        """Keep requests undecided."""
+        self.late = False
+        """Decide at once, keep the answers."""
         self.pending: list[tuple[int, AlterPartitionRequest, Deferred[AlterPartitionResponse]]] = []
 
     def create(self, key: TopicPartition, *replicas: int) -> None:
@@ -633,12 +636,15 @@ class Controller:
         result: Deferred[AlterPartitionResponse] = Deferred()
         if self.silent:
             self.pending.append((source, request, result))
+        elif self.late:
+            self.cluster.wire.queue.append(lambda: self.decide(source, request, Deferred()))
+            self.pending.append((source, request, result))
         else:
             self.cluster.wire.queue.append(lambda: self.decide(source, request, result))
         return result
 
     def answer_pending(self) -> None:
-        self.silent = False
+        self.silent = self.late = False
         for source, request, result in self.pending:
             self.decide(source, request, result)
         self.pending.clear()

@@ -3,10 +3,12 @@
 Reference: replication 13, 14; history.  Three brokers over the in-memory wire.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from kafkalike.broker.replica.values import AppendResult
 from kafkalike.errors import NONE
 from kafkalike.types import TopicPartition
 from tests.fakes import FakeRandom, result_of
@@ -287,82 +289,145 @@ def test_follower_far_behind_a_moved_log_start_begins_there(cluster: Cluster) ->
     assert cluster.controller.states[T0].isr == (1, 2, 3)
 
 
-@pytest.mark.parametrize("seed", range(30))
-def test_random_cuts_elections_and_restarts(tmp_path: Path, seed: int) -> None:
-    """Whatever happens: acknowledged records stay, high watermarks never pass the maximal ISR."""
-    chance = FakeRandom(seed)
-    cluster = Cluster(tmp_path)
-    cluster.controller.create(T0, 1, 2, 3)
-    cluster.settle()
-    for broker in (cluster[n] for n in (1, 2, 3)):
-        broker.logs.config = broker.logs.config.with_overrides({"min.insync.replicas": "2"})
-        broker.log().update_config(broker.logs.config)
-    acknowledged: list[str] = []
-    sent: list[tuple[str, object]] = []
-    marks: dict[int, dict[TopicPartition, int]] = {}
-    number = 0
-    for _ in range(60):
-        what = chance.randrange(10)
-        state = cluster.controller.states[T0]
-        alive = sorted(cluster.wire.brokers)
-        if what < 4:
-            leader = chance.randrange(3) + 1  # perhaps a zombie
-            if leader in alive and cluster[leader].replicas.partition(T0) is not None:
-                value = f"v{number}"
-                number += 1
-                answer = cluster[leader].produce(value, acks=-1, timeout_ms=30_000)
-                answer.addCallback(
-                    lambda result, v=value: (
-                        acknowledged.append(v) if result.error_code == NONE else None
-                    )
-                )
-                sent.append((value, answer))
-        elif what == 4:
-            pairs = [(1, 2), (1, 3), (2, 3)]
-            cut(cluster, *[pair for pair in pairs if chance.randrange(3) == 0])
-        elif what == 5:
-            cluster.wire.cut.clear()
+class History:
+    """A random history of one partition: writes, cuts, elections, crashes, slow controllers.
+
+    Followers count as slow after two seconds, so the ISR changes all the time.
+    """
+
+    def __init__(self, root: Path, seed: int) -> None:
+        self.chance = FakeRandom(seed)
+        self.cluster = Cluster(root, replica_lag_time_max_ms="2000")
+        self.controller = self.cluster.controller
+        self.acknowledged: list[str] = []
+        self.written = 0
+        self.marks: dict[int, dict[TopicPartition, int]] = {}
+        for broker_id in (1, 2, 3):
+            self.set_min_isr(broker_id)
+        self.controller.create(T0, 1, 2, 3)
+        self.cluster.settle()
+
+    def set_min_isr(self, broker_id: int) -> None:
+        logs = self.cluster[broker_id].logs
+        logs.config = logs.config.with_overrides({"min.insync.replicas": "2"})
+
+    def pick(self, choices: Sequence[int]) -> int:
+        return choices[self.chance.randrange(len(choices))]
+
+    @property
+    def alive(self) -> list[int]:
+        return sorted(self.cluster.wire.brokers)
+
+    @property
+    def dead(self) -> list[int]:
+        return sorted({1, 2, 3} - set(self.alive))
+
+    def step(self) -> None:
+        what = self.chance.randrange(16)
+        if what < 6:
+            self.write()
         elif what == 6:
-            candidates = [broker for broker in state.isr if broker in alive]
-            if candidates:
-                cluster.controller.elect(T0, candidates[chance.randrange(len(candidates))])
-        elif what == 7 and len(alive) == 3:
-            victim = chance.randrange(3) + 1
-            marks[victim] = cluster.kill(victim)
-            isr = tuple(b for b in state.isr if b != victim)
-            if isr and (state.leader == victim or victim in state.isr):
-                leader = isr[0] if state.leader == victim else state.leader
-                cluster.controller.elect(T0, leader, isr=isr)
-        elif what == 8 and len(alive) < 3:
-            for broker_id in {1, 2, 3} - set(alive):
-                broker = cluster.start(broker_id, marks[broker_id])
-                broker.logs.config = broker.logs.config.with_overrides({"min.insync.replicas": "2"})
-                cluster.controller.announce(T0)
+            pairs = [(1, 2), (1, 3), (2, 3)]
+            cut(self.cluster, *[pair for pair in pairs if self.chance.randrange(3) == 0])
+        elif what == 7:
+            self.cluster.wire.cut.clear()
+        elif what == 8:
+            self.elect()
+        elif what == 9 and not self.dead:
+            self.crash()
+        elif what == 10:
+            self.restart()
+        elif what == 11:
+            self.controller.silent = True
+        elif what == 12:
+            self.controller.answer_pending()
+            self.controller.late = self.chance.randrange(2) == 0
+        elif what == 13:
+            self.lose_answers()
+        elif what == 14:
+            self.cluster.settle()
         else:
-            cluster.advance(chance.random() * 20, step=0.25)
-        leader = cluster.controller.states[T0].leader
-        if leader in cluster.wire.brokers:
-            partition = cluster[leader].replicas.partition(T0)
-            if partition is not None and partition.is_leader and partition.log is not None:
-                for member in cluster.controller.states[T0].isr:
-                    other = cluster.wire.brokers.get(member)
-                    if other is not None and T0 in other.logs.logs:
-                        end = other.logs.logs[T0].log_end_offset
-                        assert partition.log.high_watermark <= end, (seed, member)
-    cluster.wire.cut.clear()
-    for broker_id in {1, 2, 3} - set(cluster.wire.brokers):
-        cluster.start(broker_id, marks[broker_id])
-    state = cluster.controller.states[T0]
-    if state.leader not in state.isr:
-        pytest.fail("the test elected a leader outside the ISR")
-    cluster.controller.elect(T0, state.leader)
-    cluster.advance(60, step=0.5)
-    assert sorted(cluster.controller.states[T0].isr) == [1, 2, 3]
-    final = values(cluster, state.leader)
-    missing = [value for value in acknowledged if value not in final]
-    assert missing == [], (seed, missing)
+            self.cluster.advance(self.chance.random() * 4, step=0.25)
+        self.check()
+
+    def write(self) -> None:
+        """To the leader, or to somebody who may still take itself for it."""
+        target = self.pick(self.alive)
+        if self.chance.randrange(2):
+            target = self.controller.states[T0].leader
+        if target in self.alive and self.cluster[target].replicas.partition(T0) is not None:
+            value = f"v{self.written}"
+            self.written += 1
+            answer = self.cluster[target].produce(value, acks=-1, timeout_ms=30_000)
+            answer.addCallback(self.answered, value)
+
+    def answered(self, result: AppendResult, value: str) -> None:
+        if result.error_code == NONE:
+            self.acknowledged.append(value)
+
+    def elect(self) -> None:
+        candidates = [b for b in self.controller.states[T0].isr if b in self.alive]
+        if candidates:
+            self.controller.elect(T0, self.pick(candidates))
+
+    def crash(self) -> None:
+        """One broker ends; the controller takes it out of the ISR where it may."""
+        victim = self.pick(self.alive)
+        self.marks[victim] = self.cluster.kill(victim)
+        state = self.controller.states[T0]
+        isr = tuple(b for b in state.isr if b != victim)
+        if isr and victim in (state.leader, *state.isr):
+            leader = isr[0] if state.leader == victim else state.leader
+            self.controller.elect(T0, leader, isr=isr)
+
+    def restart(self) -> None:
+        for broker_id in self.dead:
+            self.cluster.start(broker_id, self.marks[broker_id])
+            self.set_min_isr(broker_id)
+            self.controller.announce(T0)
+
+    def lose_answers(self) -> None:
+        """What waits at the controller is decided, and the brokers never hear of it."""
+        for source, request, result in self.controller.pending:
+            self.controller.decide(source, request, type(result)())
+            result.errback(ConnectionError("lost"))
+        self.controller.pending.clear()
+        self.controller.silent = False
+
+    def check(self) -> None:
+        """The leader's high watermark is on every replica that could be elected."""
+        state = self.controller.states[T0]
+        if state.leader not in self.alive:
+            return
+        partition = self.cluster[state.leader].replicas.partition(T0)
+        if partition is None or not partition.is_leader or partition.log is None:
+            return
+        for member in state.isr:
+            if member in self.alive and T0 in self.cluster[member].logs.logs:
+                end = self.cluster[member].logs.logs[T0].log_end_offset
+                assert partition.log.high_watermark <= end, member
+
+    def heal(self) -> None:
+        self.cluster.wire.cut.clear()
+        self.controller.answer_pending()
+        self.restart()
+        self.controller.elect(T0, self.controller.states[T0].isr[0])
+        self.cluster.advance(30, step=0.5)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_random_histories(tmp_path: Path, seed: int) -> None:
+    """Acknowledged records stay, in order and once; in the end all replicas are equal."""
+    history = History(tmp_path, seed)
+    for _ in range(80):
+        history.step()
+    history.heal()
+    state = history.controller.states[T0]
+    assert sorted(state.isr) == [1, 2, 3]
+    final = values(history.cluster, state.leader)
+    assert [value for value in history.acknowledged if value not in final] == []
     assert len(final) == len(set(final))
     for broker_id in (1, 2, 3):
-        assert values(cluster, broker_id) == final
-        assert cluster[broker_id].losses == []
-    assert {cluster[n].log().high_watermark for n in (1, 2, 3)} == {len(final)}
+        assert values(history.cluster, broker_id) == final
+        assert history.cluster[broker_id].losses == []
+        assert history.cluster[broker_id].log().high_watermark == len(final)

@@ -300,6 +300,29 @@ def test_permissions_that_change_are_noticed(broker: Broker) -> None:
     assert len(session.dirty) == 2
 
 
+def test_new_leader_epoch_is_told_everything_again(broker: Broker) -> None:
+    """The follower dropped the last answer, which met it between two roles."""
+    client = Client(broker)
+    produce(broker, T0, "a")
+    client.fetch({T0: 1}, epoch=0)
+    assert client.fetch({T0: 1}, epoch=0) == {}
+    broker.lead(T0, epoch=1)
+    assert client.fetch({T0: 1}, epoch=1) == {0: ([], 1)}
+    assert client.fetch() == {}
+
+
+def test_high_watermark_is_told_again_after_a_divergence(broker: Broker) -> None:
+    """The follower must not use the one that came with the divergence (KAFKA-14704)."""
+    broker.lead(T0, epoch=1, replicas=[1, 2], isr=[1])
+    produce(broker, T0, "a")
+    client = Client(broker, replica_id=2, epoch=1)
+    client.fetch({T0: 0})
+    answer = client.send({T0: 3}, last_epoch=1)
+    assert answer.responses[0].partitions[0].diverging_epoch.end_offset == 1
+    client.take(answer)
+    assert client.fetch({T0: 1}, last_epoch=1) == {0: ([], 1)}
+
+
 # -- progress of followers over partitions that need no look ------------------------------------
 
 
