@@ -97,7 +97,8 @@ class ListOffsetsApi:
         )
         result.timestamp = found.timestamp
         result.offset = found.offset
-        result.leader_epoch = found.leader_epoch
+        if version >= 4:
+            result.leader_epoch = found.leader_epoch
 
     def _segment_offsets(
         self, replica_id: int, topic_partition: TopicPartition, timestamp: int, max_count: int
