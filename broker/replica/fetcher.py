@@ -245,8 +245,9 @@ class Fetcher:
         one.delayed_until_s = self._world.clock.monotonic() + self._world.backoff_s
         self._changed[one] = None
 
-    def _fail(self, one: FollowedPartition, reason: object) -> None:
-        self._logger.error(
+    def _fail(self, one: FollowedPartition, reason: object, level: int = logging.ERROR) -> None:
+        self._logger.log(
+            level,
             "replication of %s from broker %d stops until the next order of the controller: %s",
             one.partition,
             self.leader,
@@ -343,7 +344,8 @@ class Fetcher:
         elif code == OffsetOutOfRange.code:
             out_of_range.append(one)
         elif code == FencedLeaderEpoch.code:
-            self._fail(one, "the leader is in a newer epoch")
+            # the order that names the newer epoch is on its way
+            self._fail(one, "the leader is in a newer epoch", logging.INFO)
         else:
             self._logger.info(
                 "%s cannot be fetched from broker %d now: %s",
