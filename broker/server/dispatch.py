@@ -148,7 +148,11 @@ class Dispatcher:
             return
         try:
             key_and_version, correlation_id, client_bytes = _HEADER.unpack_from(frame)
-            served = self._served[key_and_version]
+            served = self._served.get(key_and_version)
+            if served is None:
+                served = self._serve_first(connection, frame)
+                if served is None:
+                    return
             position = 10 + client_bytes if client_bytes > 0 else 10
             if served.unusual or position > len(frame) or (served.flexible and frame[position]):
                 header, position = decode_request_header(frame)
@@ -157,10 +161,7 @@ class Dispatcher:
                 header = RequestHeader(served.api_key, served.version, correlation_id, client_id)
                 if served.flexible:
                     position += 1  # no tagged fields
-        except (KeyError, error):
-            self._serve_first(connection, frame)
-            return
-        except (IndexError, MalformedMessage) as problem:
+        except (error, IndexError, MalformedMessage) as problem:
             self._refuse(connection, frame, f"malformed header: {problem}")
             return
         version = served.version
@@ -299,27 +300,21 @@ class Dispatcher:
 
     # What happens once for each version, or to strangers.
 
-    def _serve_first(self, connection: Answering, frame: memoryview) -> None:
-        """A version not seen so far, one that is not served, or no request at all."""
-        try:
-            api_key, version = _KEY_AND_VERSION.unpack_from(frame)
-            route = self._routes.get(api_key)
-            if route is not None and route.min_version <= version <= route.max_version:
-                key_and_version = (api_key << 16) | (version & 0xFFFF)
-                if key_and_version in self._served:  # known, but the frame is too short
-                    header, position = decode_request_header(frame)
-                    raise MalformedMessage(f"{len(frame)} bytes for a header of {position}")
-                self._served[key_and_version] = ServedVersion(route, version, self._metrics)
-                self.serve(connection, frame)
-                return
-            if api_key == ApiKey.API_VERSIONS:
-                header, _ = decode_request_header(frame)
-                self._answer_unknown_version(connection, header, route, len(frame) + 4)
-                return
-        except (error, MalformedMessage) as problem:
-            self._refuse(connection, frame, f"malformed header: {problem}")
-            return
-        if route is None:
+    def _serve_first(self, connection: Answering, frame: memoryview) -> ServedVersion | None:
+        """Make ready for a version that was not asked for so far; None when it is not served.
+
+        Raises MalformedMessage when the header of an ApiVersions request cannot be read.
+        """
+        api_key, version = _KEY_AND_VERSION.unpack_from(frame)
+        route = self._routes.get(api_key)
+        if route is not None and route.min_version <= version <= route.max_version:
+            served = ServedVersion(route, version, self._metrics)
+            self._served[(api_key << 16) | version] = served
+            return served
+        if api_key == ApiKey.API_VERSIONS:
+            header, _ = decode_request_header(frame)
+            self._answer_unknown_version(connection, header, route, len(frame) + 4)
+        elif route is None:
             self._refuse(connection, frame, f"api key {api_key} is not served")
         else:
             self._refuse(
@@ -328,6 +323,7 @@ class Dispatcher:
                 f"api key {api_key} is served in versions {route.min_version} to"
                 f" {route.max_version}, not {version}",
             )
+        return None
 
     def _answer_unknown_version(
         self, connection: Answering, header: RequestHeader, route: Route | None, size: int

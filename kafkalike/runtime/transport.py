@@ -5,9 +5,10 @@ as views of it.  A frame that is not complete moves into a pooled buffer of its 
 kernel then writes directly.  A buffer of which somebody still holds a view after its frames were
 handled is not used again, so a handler that keeps a view costs memory, never a mixed-up record.
 
-Sending: at once while the queue is empty; what the peer does not take waits in one deque of views
-and file ranges (`sendfile`, preceded by MSG_MORE), at most `TURN_BYTES` per turn.  A range that is
-not in the page cache is read by a thread first, so that the loop does not wait for the device.
+Sending: at once while the queue is empty (small answers to frames that came in one piece go out
+together); what the peer does not take waits in one deque of views and file ranges (`sendfile`,
+preceded by MSG_MORE), at most `TURN_BYTES` per turn.  A range that is not in the page cache is read
+by a thread first, so that the loop does not wait for the device.
 
 While more than `HIGH_WATER_BYTES` are unsent no frame is delivered: a client that does not read its
 answers gets no further ones computed.
@@ -30,6 +31,8 @@ from .ports import Buffer, Clock, File, FileRange, FrameProtocol, StorageError, 
 SHARED_BYTES: Final = 256 << 10
 TURN_BYTES: Final = 4 << 20
 HIGH_WATER_BYTES: Final = 256 << 10
+CORK_PARTS: Final = 32
+CORK_PART_BYTES: Final = 4 << 10
 WARM_STEP_BYTES: Final = 1 << 20
 EAGER_BYTES: Final = 64 << 20
 POOL_BYTES: Final = 64 << 20
@@ -130,6 +133,8 @@ class FrameTransport:
         "__weakref__",
         "_clock",
         "_closing",
+        "_cork",
+        "_corked",
         "_fd",
         "_filled",
         "_head",
@@ -191,6 +196,8 @@ class FrameTransport:
         self._warming = False
         self._queue: deque[memoryview | _Range] = deque()
         self._queued_bytes = 0
+        self._corked = False
+        self._cork: list[bytes] = []
         self._head = b""
         self._held: bytearray | None = None
         self._held_position = 0
@@ -286,22 +293,30 @@ class FrameTransport:
             start = position + 4
             if start > end:
                 self._head = bytes(view[position:end])
-                return end
+                position = end
+                break
             (size,) = _PREFIX.unpack_from(buffer, position)
             if not 0 < size <= self._max_frame_bytes:
                 self._bad_size(size)
-                return end
+                break
             position = start + size
             if position > end:
                 self._begin_partial(view, start, end, size)
-                return end
+                position = end
+                break
+            if position < end:
+                self._corked = True
             try:
                 protocol.frame_received(view[start:position])
             except Exception:
                 self._protocol_failed()
-                return end
+                break
             if position == end:
-                return end
+                break
+        if self._corked:
+            self._corked = False
+            if self._cork:
+                self._flush_cork()
         return position
 
     def _begin_partial(self, view: memoryview, start: int, end: int, size: int) -> None:
@@ -356,7 +371,9 @@ class FrameTransport:
             size,
             self._max_frame_bytes,
         )
-        self._give_up(f"frame size {size} is not within 1 to {self._max_frame_bytes}")
+        if self._cork:
+            self._flush_cork()
+        self._end(f"frame size {size} is not within 1 to {self._max_frame_bytes}")
 
     def _protocol_failed(self) -> None:
         self._logger.exception(
@@ -421,15 +438,34 @@ class FrameTransport:
                 if isinstance(part, FileRange):
                     part.file.release()
             return
-        if queue:
-            self._enqueue(parts)
-        elif len(parts) == 1 and type(parts[0]) is bytes:
-            self._send_one(parts[0])
+        if not queue and len(parts) == 1 and type(parts[0]) is bytes:
+            data = parts[0]
+            if self._corked and len(data) <= CORK_PART_BYTES:
+                self._cork.append(data)
+                if len(self._cork) == CORK_PARTS:
+                    self._flush_cork()
+                return
+            if self._cork:
+                self._flush_cork()
+            if queue:
+                self._enqueue(parts)
+            else:
+                self._send_one(data)
         else:
+            if self._cork:
+                self._flush_cork()
+            was_empty = not queue
             self._enqueue(parts)
-            self._pump()
+            if was_empty:
+                self._pump()
         if self._queued_bytes > HIGH_WATER_BYTES:
             self._hold |= _FULL
+
+    def _flush_cork(self) -> None:
+        """Send the small answers to frames that came together."""
+        data = b"".join(self._cork)
+        self._cork.clear()
+        self._send_one(data)
 
     def _send_one(self, data: bytes) -> None:
         try:
@@ -573,6 +609,8 @@ class FrameTransport:
     # The end.
 
     def close(self) -> None:
+        if self._cork:
+            self._flush_cork()
         self._end(None)
 
     def abort(self) -> None:
@@ -598,6 +636,7 @@ class FrameTransport:
                 part.file.release()
         self._queue.clear()
         self._queued_bytes = 0
+        self._cork.clear()
 
     def _lost(self, reason: str) -> None:
         if self._lost_called:

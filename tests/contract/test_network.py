@@ -202,8 +202,10 @@ def test_big_and_small_frames_mixed_in_any_pieces(
 def test_a_frame_size_out_of_range_ends_the_connection(
     world: World, listening: Listening, size: int
 ) -> None:
+    listening.on_frame = echo
     client = world.client(listening.port.port)
     client.send(framed(b"good") + struct.pack(">i", size) + b"x" * 100)
+    assert client.read(8) == framed(b"good")
     world.until(lambda: bool(listening.accepted) and bool(listening.only.ended))
     assert listening.only.frames == [b"good"]
     assert len(listening.only.ended) == 1

@@ -187,7 +187,8 @@ class SimTransport:
             return False
         size = int.from_bytes(self._input[:4], "big", signed=True)
         if not 0 < size <= self._max_frame_bytes:
-            self._give_up(f"frame size {size} is not within 1 to {self._max_frame_bytes}")
+            self._closing = f"frame size {size} is not within 1 to {self._max_frame_bytes}"
+            self.close()
             return False
         if len(self._input) < 4 + size:
             return False
