@@ -49,7 +49,9 @@ def open_dir(directory: LogDirectory) -> DiskLock:
     Raises StorageError when it does not work, StartupError when another process uses it.
     """
     disk = directory.disk
-    disk.make_dirs(directory.path)
+    if not disk.is_dir(directory.path):
+        disk.make_dirs(directory.path)
+        disk.sync_dir(directory.path.rpartition("/")[0] or "/")
     disk.list(directory.path)
     try:
         return disk.lock(f"{directory.path}/{checkpoints.LOCK_FILE}")

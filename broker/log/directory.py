@@ -21,7 +21,6 @@ T = TypeVar("T")
 
 _logger = logging.getLogger(__name__)
 
-CLOSE_DELAY_S: Final = 1.0
 INDEX_CACHE_BYTES: Final = 64 << 20
 
 
@@ -37,8 +36,8 @@ class PooledFile(Protocol):
 class FilePool:
     """Bounds the descriptors of a broker: files are opened when used, the idle ones closed again.
 
-    The bound is soft.  A file is really closed a second after it left the pool: a range of it that
-    was read in this turn of the loop may still be on its way to a socket.
+    A file is really closed at the end of the loop's turn: until then a range of it may be on its way
+    to a socket, whose transport then holds its own `retain`.
     """
 
     def __init__(self, clock: Clock, limit: int) -> None:
@@ -72,7 +71,7 @@ class FilePool:
 
     def close_soon(self, file: File) -> None:
         """Close when nothing of this turn can still need it."""
-        self._clock.call_later(CLOSE_DELAY_S, file.close)
+        self._clock.call_soon(file.close)
 
     def __len__(self) -> int:
         return len(self._holders)

@@ -67,10 +67,14 @@ class _Index:
     def create(self, max_bytes: int) -> None:
         """Start empty, with room for `max_bytes`, whatever the file holds."""
         self.directory.indexes.forget(self)
-        file = self._file or self._open()
-        file.truncate(0)
+        self.release_file()
         self.capacity = max_bytes // self.ENTRY.size
-        file.truncate(self.capacity * self.ENTRY.size)
+        file = self.directory.disk.open(self.path, create=True)
+        try:
+            file.truncate(0)
+            file.truncate(self.capacity * self.ENTRY.size)
+        finally:
+            file.close()
         self._set_entries(b"")
 
     def prepare_append(self, max_bytes: int) -> None:
@@ -78,12 +82,21 @@ class _Index:
         self._ensure_loaded()
         self.directory.indexes.forget(self)
         self.capacity = max(max_bytes // self.ENTRY.size, self.count)
-        (self._file or self._open()).truncate(self.capacity * self.ENTRY.size)
+        self._resize(self.capacity)
+
+    def _resize(self, count: int) -> None:
+        """Give the file room for exactly `count` entries; leaves no descriptor open."""
+        self.release_file()
+        file = self.directory.disk.open(self.path, create=True)
+        try:
+            file.truncate(count * self.ENTRY.size)
+        finally:
+            file.close()
 
     def trim(self) -> None:
         """Cut the file to its entries and become read-only."""
         if self.capacity:
-            (self._file or self._open()).truncate(self.count * self.ENTRY.size)
+            self._resize(self.count)
             self.capacity = 0
             self.directory.indexes.used(self, self.memory_bytes())
         self.release_file()

@@ -28,6 +28,7 @@ from kafkalike.types import TopicPartition
 from . import checkpoints, leader_epochs
 from .deep_check import DeepResult, deep_check
 from .directory import LogDirectory
+from .index import MAX_RELATIVE_OFFSET
 from .leader_epochs import LeaderEpochs
 from .names import SNAPSHOT, file_stem
 from .producer_state import CorruptSnapshot, ProducerState, VerificationGuard
@@ -132,6 +133,7 @@ class Log:
         "high_watermark",
         "is_closed",
         "is_future",
+        "is_metadata_pending",
         "log_end_offset",
         "log_start_offset",
         "recovery_point",
@@ -165,6 +167,8 @@ class Log:
         self.config = config
         self.is_future = is_future
         self.is_closed = False
+        self.is_metadata_pending = False
+        """`partition.metadata` is not written yet; it must be before the first append."""
         self.log_start_offset = log_start_offset
         self.log_end_offset = log_end_offset
         self.high_watermark = min(max(high_watermark, log_start_offset), log_end_offset)
@@ -401,27 +405,29 @@ class Log:
     def _append_block(
         self, data: memoryview, batches: list[AnyBatch], facts: list[BatchFacts]
     ) -> None:
-        """Write batches in as few writes as segments allow."""
-        start = position = 0
-        first = 0
-        interval = self.config.index_interval_bytes
-        room = 0
-        for number, (batch, fact) in enumerate(zip(batches, facts)):
+        """Write batches in as few writes as segments allow: one, unless a roll lies within."""
+        for batch in batches:
             self._note_epoch(batch)
-            if (
-                number == first
-                or position - start + fact.size > room
-                or self._must_roll(fact, None)
-            ):
-                if number > first:
-                    self._active.append(data[start:position], facts[first:number], interval)
-                    self._appended(batches[first:number])
-                self._maybe_roll(fact, None)
-                start, first = position, number
-                room = max(self.config.segment_bytes - self._active.size, fact.size)
+        interval = self.config.index_interval_bytes
+        total = sum(fact.size for fact in facts)
+        whole = BatchFacts(
+            facts[0].base_offset,
+            facts[-1].last_offset,
+            total,
+            max(fact.max_timestamp for fact in facts),
+        )
+        room = self.config.segment_bytes - self._active.size
+        if total <= room and not self._must_roll(whole, None):
+            self._maybe_roll(whole, None)
+            self._active.append(data[:total], facts, interval)
+            self._appended(batches)
+            return
+        position = 0
+        for batch, fact in zip(batches, facts):
+            self._maybe_roll(fact, None)
+            self._active.append(data[position : position + fact.size], [fact], interval)
+            self._appended([batch])
             position += fact.size
-        self._active.append(data[start:position], facts[first:], interval)
-        self._appended(batches[first:])
 
     def _appended(self, batches: list[AnyBatch]) -> None:
         self.log_end_offset = batches[-1].next_offset
@@ -457,24 +463,28 @@ class Log:
 
     def _must_roll(self, fact: BatchFacts, now_ms: int | None) -> bool:
         active, config = self._active, self.config
-        if active.size > 0:
-            if active.size > config.segment_bytes - fact.size:
+        size = active.size
+        if size > 0:
+            if size > config.segment_bytes - fact.size:
                 return True
-            limit_ms = config.segment_ms - active.jitter_ms
             first = active.first_timestamp
             if first >= 0:
-                if fact.max_timestamp - first > limit_ms:
-                    return True
+                age_ms = fact.max_timestamp - first
             else:
-                now = self.directory.clock.now_ms() if now_ms is None else now_ms
-                if now - active.created_ms > limit_ms:
-                    return True
-        return active.indexes_are_full or not active.accepts_offset(fact.last_offset)
+                age_ms = self.directory.clock.now_ms() if now_ms is None else now_ms
+                age_ms -= active.created_ms
+            if age_ms > config.segment_ms - active.jitter_ms:
+                return True
+        return (
+            active.indexes_are_full or fact.last_offset - active.base_offset > MAX_RELATIVE_OFFSET
+        )
 
     def _maybe_roll(self, fact: BatchFacts, now_ms: int | None) -> None:
         if self._must_roll(fact, now_ms):
             self._roll(max(fact.base_offset, self.log_end_offset))
         elif not self._active.index.is_writable:
+            if self.is_metadata_pending:
+                self.write_metadata()
             self._active.prepare_append(self.config.segment_index_bytes)
 
     def roll(self) -> None:
@@ -1084,6 +1094,29 @@ class Log:
         if plan is not None:
             self.flushed(plan.run(self.directory.disk))
 
+    def metadata_file(self) -> tuple[str, bytes] | None:
+        """(path, content) of `partition.metadata`, None without a topic id."""
+        if self.topic_id is None:
+            return None
+        path = f"{self.dir}/{checkpoints.PARTITION_METADATA_FILE}"
+        return path, checkpoints.format_partition_metadata(self.topic_id)
+
+    def write_metadata(self) -> None:
+        """Write `partition.metadata` now, without syncing it."""
+        self.is_metadata_pending = False
+        found = self.metadata_file()
+        if found is not None:
+            file = self.directory.disk.open(found[0], create=True)
+            try:
+                file.truncate(0)
+                file.append(found[1])
+            finally:
+                file.close()
+
+    def metadata_written(self) -> None:
+        """Somebody wrote `partition.metadata`."""
+        self.is_metadata_pending = False
+
     def close(self) -> FlushPlan | None:
         """Write the closing index entries and the producers, let go of descriptors.
 
@@ -1096,11 +1129,12 @@ class Log:
         plan = None
         try:
             if self.directory.is_online:
-                wrote = self._active.index.is_writable
+                # Trimming changes sizes only: the mark of the clean stop, synced later, orders it.
                 self._active.become_inactive()
+                wrote = False
                 if self.log_end_offset > 0:
                     self._producers.map_end_offset = self.log_end_offset
-                    wrote = self._take_snapshot() or wrote
+                    wrote = self._take_snapshot()
                 if wrote or self._epochs_dirty or self.recovery_point < self.log_end_offset:
                     plan = self._make_plan(self.log_end_offset)
         except StorageError as error:

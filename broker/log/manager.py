@@ -16,7 +16,16 @@ from twisted.python.failure import Failure
 
 from kafkalike.config import BrokerConfig, LogConfig
 from kafkalike.errors import InconsistentTopicId, InvalidTopicException, KafkaStorageError
-from kafkalike.runtime.ports import Clock, Disk, DiskLock, Random, StorageError, Threads, Timer
+from kafkalike.runtime.ports import (
+    Clock,
+    Disk,
+    DiskLock,
+    NoSuchFile,
+    Random,
+    StorageError,
+    Threads,
+    Timer,
+)
 from kafkalike.types import TopicPartition
 
 from . import checkpoints
@@ -24,7 +33,7 @@ from .checkpoints import CorruptCheckpoint
 from .dir_loader import LoadedDir, StartupError, load_dir, open_dir
 from .directory import FilePool, IndexCache, LogDirectory
 from .log import FlushPlan, Log
-from .names import DirKind, dir_name, marked_dir_name
+from .names import INDEX, LOG, TIME_INDEX, DirKind, dir_name, marked_dir_name
 from .producer_state import ProducerState
 from .segment import LogSegment
 
@@ -47,6 +56,7 @@ class _Home:
     lock: DiskLock | None = None
     was_clean: bool = False
     is_loaded: bool = False
+    log_count: int = 0
 
 
 class LogManager:
@@ -86,6 +96,7 @@ class LogManager:
         self._stored_high_watermarks: dict[TopicPartition, int] = {}
         self._deleted: set[TopicPartition] = set()
         """Deleted logs that checkpoint files may still mention."""
+        self._unsynced: set[LogDirectory] = set()
         self._flushes: dict[Log, _Flush] = {}
         self._timers: dict[str, Timer] = {}
         self._is_stopping = False
@@ -170,6 +181,7 @@ class LogManager:
                     f"{log.topic_partition} is in two log directories: {other.dir} and {log.dir}"
                 )
             table[log.topic_partition] = log
+        home.log_count = len(loaded.logs)
         for path in loaded.to_delete:
             self._remove_dir_later(home.directory, path, self._log_delete_delay_s())
         _logger.info(
@@ -241,6 +253,7 @@ class LogManager:
         for table in (self._logs, self._future_logs):
             for topic_partition in [tp for tp, log in table.items() if log.directory is directory]:
                 table.pop(topic_partition).discard()
+        self._homes[directory.path].log_count = 0
         self._on_dir_failure(directory.path)
 
     # -- lookup --------------------------------------------------------------------------------
@@ -306,18 +319,17 @@ class LogManager:
         config = self._log_config(topic_partition.topic)
         try:
             self._disk.make_dirs(path)
-            jitter = config.segment_jitter_ms
-            segment = LogSegment(
-                directory,
-                path,
-                0,
-                size=0,
-                created_ms=self._clock.now_ms(),
-                jitter_ms=self._random.randrange(jitter) if jitter > 0 else 0,
-            )
-            segment.create_files(config.segment_index_bytes)
         except StorageError as error:
             raise directory.fail(error) from error
+        jitter = config.segment_jitter_ms
+        segment = LogSegment(
+            directory,
+            path,
+            0,
+            size=0,
+            created_ms=self._clock.now_ms(),
+            jitter_ms=self._random.randrange(jitter) if jitter > 0 else 0,
+        )
         log = Log(
             directory,
             path,
@@ -335,11 +347,30 @@ class LogManager:
             ),
         )
         (self._future_logs if future else self._logs)[topic_partition] = log
+        self._homes[directory.path].log_count += 1
         if topic_id is not None:
-            self._set_topic_id(log, topic_id)
-        directory.later(partial(self._disk.sync_dir, directory.path), f"creation of {path}")
+            log.topic_id = topic_id
+            log.is_metadata_pending = True
+        directory.later(
+            partial(_create_files, self._disk, segment.stem, log.metadata_file()),
+            f"files of {path}",
+            lambda _: log.metadata_written(),
+        )
+        self._sync_names_soon(directory)
         _logger.info("created log partition=%s dir=%s", topic_partition, path)
         return log
+
+    def _sync_names_soon(self, directory: LogDirectory) -> None:
+        """Make creations and renames durable; those of one turn of the loop share a sync."""
+        if directory in self._unsynced:
+            return
+        self._unsynced.add(directory)
+
+        def sync() -> None:
+            self._unsynced.discard(directory)
+            directory.later(partial(self._disk.sync_dir, directory.path), "names of partitions")
+
+        self._clock.call_soon(sync)
 
     def _directory_for_new(self, topic_partition: TopicPartition, future: bool) -> LogDirectory:
         """The preferred directory, else the one with the fewest logs; never the current one's for a
@@ -347,37 +378,26 @@ class LogManager:
         preferred = self._preferred.get(topic_partition)
         if preferred is not None and preferred in self.live_dirs:
             return self._homes[preferred].directory
-        counts = dict.fromkeys(self.live_dirs, 0)
+        counts = {path: self._homes[path].log_count for path in self.live_dirs}
         if not counts:
             raise KafkaStorageError("all log directories are offline")
-        for log in self.all_logs():
-            counts[log.parent_dir] += 1
         current = self._logs.get(topic_partition)
         if future and current is not None and len(counts) > 1:
             del counts[current.parent_dir]
         return self._homes[min(counts, key=lambda path: counts[path])].directory
 
     def _set_topic_id(self, log: Log, topic_id: bytes) -> None:
-        """Write `partition.metadata` at once, durably soon: appends may come right after."""
+        """A log from before topic ids: write `partition.metadata` at once, durably soon."""
         log.topic_id = topic_id
-        path = f"{log.dir}/{checkpoints.PARTITION_METADATA_FILE}"
-        content = checkpoints.format_partition_metadata(topic_id)
-        disk, directory = self._disk, log.directory
+        log.is_metadata_pending = True
         try:
-            file = disk.open(path, create=True)
-            try:
-                file.truncate(0)
-                file.append(content)
-            finally:
-                file.close()
+            log.write_metadata()
         except StorageError as error:
-            raise directory.fail(error) from error
-
-        def sync() -> None:
-            if disk.is_dir(log.dir):
-                FlushPlan(0, [path], log.dir, None, 0).run(disk)
-
-        directory.later(sync, f"metadata of {log.topic_partition}")
+            raise log.directory.fail(error) from error
+        log.directory.later(
+            partial(_sync_if_there, self._disk, log.metadata_file()),
+            f"metadata of {log.topic_partition}",
+        )
 
     def set_preferred_dir(self, topic_partition: TopicPartition, path: str) -> None:
         """Where AlterReplicaLogDirs wants this partition, now or when it is created."""
@@ -401,6 +421,7 @@ class LogManager:
         """The log is no more; its directory gets a name that says so."""
         log.discard()
         directory = log.directory
+        self._homes[directory.path].log_count -= 1
         name = marked_dir_name(log.topic_partition, kind, self._random.bytes(16))
         path = f"{directory.path}/{name}"
         try:
@@ -408,7 +429,7 @@ class LogManager:
         except StorageError as error:
             raise directory.fail(error) from error
         log.renamed(path)
-        directory.later(partial(self._disk.sync_dir, directory.path), f"renaming of {path}")
+        self._sync_names_soon(directory)
         if kind is DirKind.DELETE:
             self._remove_dir_later(directory, path, log.config.file_delete_delay_ms / 1000)
         _logger.info("retired log partition=%s dir=%s", log.topic_partition, path)
@@ -442,8 +463,7 @@ class LogManager:
         future.renamed(path)
         future.is_future = False
         self._logs[topic_partition] = future
-        directory = future.directory
-        directory.later(partial(self._disk.sync_dir, directory.path), f"renaming of {path}")
+        self._sync_names_soon(future.directory)
         if current is not None:
             future.update_high_watermark(current.high_watermark)
             self._retire(current, DirKind.DELETE)
@@ -708,6 +728,24 @@ def _log_start_to_keep(log: Log) -> int | None:
 
 def _write_offsets(disk: Disk, path: str, offsets: Mapping[TopicPartition, int]) -> None:
     disk.write_atomic(path, checkpoints.format_offsets(offsets))
+
+
+def _create_files(disk: Disk, stem: str, metadata: tuple[str, bytes] | None) -> None:
+    """The files of a new, empty log; its directory may have been renamed or deleted meanwhile."""
+    try:
+        for suffix in (LOG, INDEX, TIME_INDEX):
+            disk.open(stem + suffix, create=True).close()
+        if metadata is not None:
+            disk.write_atomic(*metadata)
+    except NoSuchFile:
+        if disk.is_dir(stem.rpartition("/")[0]):
+            raise
+
+
+def _sync_if_there(disk: Disk, metadata: tuple[str, bytes] | None) -> None:
+    if metadata is not None:
+        path = metadata[0]
+        FlushPlan(0, [path], path.rpartition("/")[0], None, 0).run(disk)
 
 
 def _sync_all(disk: Disk, plans: list[tuple[Log, FlushPlan]]) -> list[tuple[Log, FlushPlan]]:

@@ -15,7 +15,7 @@ from kafkalike.records.scan import AnyBatch, batch_at, batch_size
 from kafkalike.runtime.ports import Buffer, File
 
 from .directory import LogDirectory
-from .index import MAX_RELATIVE_OFFSET, CorruptIndex, OffsetIndex, TimeIndex, TransactionIndex
+from .index import CorruptIndex, OffsetIndex, TimeIndex, TransactionIndex
 from .names import DELETED, LOG, SEGMENT_SUFFIXES, file_stem
 
 NO_TIMESTAMP: Final = -1
@@ -63,6 +63,7 @@ class LogSegment:
         "created_ms",
         "directory",
         "index",
+        "indexes_are_full",
         "jitter_ms",
         "recently_used",
         "size",
@@ -94,6 +95,7 @@ class LogSegment:
         self.index = OffsetIndex(directory, self.stem, base_offset)
         self.time_index = TimeIndex(directory, self.stem, base_offset)
         self.txn_index = TransactionIndex(directory, self.stem, exists=has_txn_index)
+        self.indexes_are_full = False
         self.recently_used = False
         self._file: File | None = None
         self._first_timestamp: int | None = None
@@ -127,9 +129,14 @@ class LogSegment:
 
     def create_files(self, index_bytes: int) -> None:
         """Begin as an empty segment with empty indexes; leftovers of the same name are emptied."""
-        self.file.truncate(0)
+        file = self.directory.disk.open(self.path, create=True)
+        try:
+            file.truncate(0)
+        finally:
+            file.close()
         self.index.create(index_bytes)
         self.time_index.create(index_bytes)
+        self.indexes_are_full = self.index.is_full or self.time_index.is_full
         if self.txn_index.exists:
             self.txn_index.rewrite([])
 
@@ -139,6 +146,7 @@ class LogSegment:
             self.index.prepare_append(index_bytes)
         if not self.time_index.is_writable:
             self.time_index.prepare_append(index_bytes)
+        self.indexes_are_full = self.index.is_full or self.time_index.is_full
 
     def become_inactive(self) -> None:
         """Write the closing time entry and trim the indexes: no more appends (roll, close)."""
@@ -201,36 +209,32 @@ class LogSegment:
             tail_next = self._tail_next = array("q")
             tail_positions = self._tail_positions = array("i")
             if self._tail_from < 0:
-                self._tail_from = batches[0].base_offset
-        highest = self.max_timestamp
-        for batch in batches:
-            size = batch.size
-            if batch.max_timestamp > highest:
-                highest = self._max_timestamp = batch.max_timestamp
-                self._max_timestamp_offset = batch.last_offset
-            if self._first_timestamp is None and position == 0:
-                self._first_timestamp = batch.max_timestamp
-            if self.bytes_since_index > index_interval:
-                self.index.append(batch.last_offset, position)
+                self._tail_from = batches[0][0]
+        highest = self._max_timestamp
+        if highest is None:
+            highest = self.max_timestamp
+        since_index = self.bytes_since_index
+        for _, last_offset, size, timestamp in batches:
+            if timestamp > highest:
+                highest = self._max_timestamp = timestamp
+                self._max_timestamp_offset = last_offset
+            if position == 0:
+                self._first_timestamp = timestamp
+            if since_index > index_interval:
+                self.index.append(last_offset, position)
                 self.time_index.maybe_append(highest, self._max_timestamp_offset)
-                self.bytes_since_index = 0
-            self.bytes_since_index += size
-            tail_next.append(batch.last_offset + 1)
+                self.indexes_are_full = self.index.is_full or self.time_index.is_full
+                since_index = 0
+            since_index += size
+            tail_next.append(last_offset + 1)
             tail_positions.append(position)
             position += size
+        self.bytes_since_index = since_index
         self.size = position
         if len(tail_next) > _TAIL_LIMIT:
             drop = len(tail_next) - _TAIL_LIMIT // 2
             self._tail_from = tail_next[drop - 1]
             del tail_next[:drop], tail_positions[:drop]
-
-    def accepts_offset(self, offset: int) -> bool:
-        """Whether `offset` fits the 31 bits of a relative offset."""
-        return 0 <= offset - self.base_offset <= MAX_RELATIVE_OFFSET
-
-    @property
-    def indexes_are_full(self) -> bool:
-        return self.index.is_full or self.time_index.is_full
 
     @property
     def max_timestamp(self) -> int:
@@ -277,11 +281,6 @@ class LogSegment:
             else:
                 return NO_TIMESTAMP
         return self._first_timestamp
-
-    def age_ms(self, now_ms: int, message_timestamp: int) -> int:
-        """How long this segment has been active, by the time of its messages where they have one."""
-        first = self.first_timestamp
-        return message_timestamp - first if first >= 0 else now_ms - self.created_ms
 
     # -- finding -------------------------------------------------------------------------------
 
@@ -375,6 +374,7 @@ class LogSegment:
         self.index.truncate_to(offset)
         self.time_index.truncate_to(offset)
         self.txn_index.truncate_to(offset)
+        self.indexes_are_full = self.index.is_full or self.time_index.is_full
         if removed == 0:
             return 0
         self.file.truncate(position)

@@ -140,7 +140,7 @@ def needs_deep_check(batch: RecordBatch, rules: AppendRules) -> bool:
     codec = attributes & CODEC_MASK
     return (
         rules.demands_records
-        or (count <= SMALL_RECORDS and size <= SMALL_BYTES)
+        or (count <= SMALL_RECORDS and size <= SMALL_BYTES and not is_plain(batch))
         or batch.base_timestamp > batch.max_timestamp
         or codec > Codec.ZSTD
         or (codec == Codec.NONE and size - HEADER_BYTES < count * MIN_RECORD_BYTES)
@@ -151,6 +151,54 @@ def needs_deep_check(batch: RecordBatch, rules: AppendRules) -> bool:
             and (rules.log_append_time or batch.max_timestamp == NO_TIMESTAMP)
         )
     )
+
+
+def is_plain(batch: RecordBatch) -> bool:
+    """Whether a small batch is of the commonest form and surely right.
+
+    Uncompressed, no headers, lengths below 8 KB, and a header that tells the largest timestamp.
+    Anything else only means that a full look is needed.
+    """
+    if batch.attributes & CODEC_MASK:
+        return False
+    data = batch.buffer
+    position = batch.position + HEADER_BYTES
+    end = batch.position + batch.size
+    highest = NO_TIMESTAMP - batch.base_timestamp
+    try:
+        for _ in range(batch.count):
+            stop = data[position]
+            position += 1
+            if stop > 0x7F:
+                stop = stop & 0x7F | data[position] << 7
+                position += 1
+            if stop & 1 or stop > 0x3FFF:
+                return False
+            stop = position + (stop >> 1)
+            delta = data[position + 1]
+            if delta > 0x7F or delta & 1 or data[position + 2] > 0x7F or stop > end:
+                return False
+            highest = max(highest, delta >> 1)
+            position += 3
+            for _ in range(2):  # key and value
+                length = data[position]
+                position += 1
+                if length > 0x7F:
+                    length = length & 0x7F | data[position] << 7
+                    position += 1
+                if length & 1:
+                    if length != 1:
+                        return False
+                elif length > 0x3FFF:
+                    return False
+                else:
+                    position += length >> 1
+            if data[position] != 0 or position + 1 != stop:
+                return False
+            position += 1
+    except IndexError:
+        return False
+    return position == end and batch.base_timestamp + highest == batch.max_timestamp
 
 
 def needs_offload(records: Buffer, rules: AppendRules) -> bool:

@@ -52,6 +52,16 @@ def iterate_batches(
     Raises CorruptBatch at a size or format that no batch can have.
     """
     stop = len(buffer) if end is None else end
+    while stop - position >= HEADER_BYTES and buffer[position + 16] == 2:
+        batch = RecordBatch(buffer, position)
+        size = batch.size
+        if size < HEADER_BYTES:
+            raise CorruptBatch(f"a batch at byte {position} declares {size - LOG_OVERHEAD} bytes")
+        if size > stop - position:
+            return
+        yield batch
+        position += size
+    # The end of the data, or old messages.
     while True:
         size = batch_size(buffer, position, stop)
         if not size or size > stop - position:
