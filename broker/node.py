@@ -67,7 +67,7 @@ from .server.listener import Server
 
 DRAIN_S: Final = 5.0
 """How long requests in progress may take once the listeners are closed."""
-FIRST_UPDATE_S: Final = 5.0
+FIRST_UPDATE_S: Final = 10.0
 """How long a client's first question waits for the controller's first word."""
 SESSION_CLOSE_S: Final = 5.0
 LOG_CLOSE_S: Final = 120.0
@@ -112,8 +112,10 @@ class Node:
         logger: logging.Logger | None = None,
         on_fatal: Callable[[str], object] = lambda text: None,
         authorizer: Authorizer | None = None,
+        wrap_route: Callable[[Route], Route] = lambda route: route,
     ) -> None:
-        """`host_name` is advertised where a listener names no host."""
+        """`host_name` is advertised where a listener names no host; `wrap_route` may put something
+        around each handler (faults for tests)."""
         self.config = config
         self.runtime = runtime
         self.zk = zk
@@ -122,6 +124,7 @@ class Node:
         self._logger = logger or logging.getLogger("kafkalike.broker")
         self._on_fatal = on_fatal
         self._authorizer: Authorizer = authorizer or PermissiveAuthorizer()
+        self._wrap_route = wrap_route
         self._tasks = Tasks(self._logger)
         self._wheel = TimerWheel(runtime.clock, self._logger)
         self._peers: list[Peers] = []
@@ -135,6 +138,11 @@ class Node:
     def advertised(self) -> list[Endpoint]:
         """Where clients and brokers find this one, once it has started."""
         return list(self._parts.presence.endpoints)
+
+    @property
+    def metadata(self) -> MetadataCache:
+        """What the controller has told this broker of the cluster, once it has started."""
+        return self._parts.metadata
 
     # -- start ---------------------------------------------------------------------------------
 
@@ -345,12 +353,18 @@ class Node:
             ConfigsApi(config_admin, dynamic, metadata, authorizer, Loggers()),
             ProducerIdApi(self._producer_ids, replicas, metadata, authorizer),
             ClusterApi(self._controller, replicas, metadata, self._waiter, authorizer),
-            ControlApi(replicas, metadata, authorizer, parts.config_sync.load_topics),
+            ControlApi(
+                replicas,
+                metadata,
+                authorizer,
+                parts.config_sync.load_topics,
+                parts.presence.wait_registered,
+            ),
             ControllerApi(self._controller, authorizer),
         ]
 
     def _make_server(self, apis: Iterable[Api]) -> Server:
-        routes = [route for api in apis for route in api.routes()]
+        routes = [self._wrap_route(route) for api in apis for route in api.routes()]
         self._api_versions.serve(routes)
         dispatcher = Dispatcher(
             routes,

@@ -8,6 +8,8 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from twisted.internet.defer import Deferred
+
 from kafkalike.config import BrokerConfig
 from kafkalike.errors import NONE, error_name
 from kafkalike.messages.control import ControlledShutdownRequest, ControlledShutdownResponse
@@ -47,10 +49,23 @@ class Presence:
         """Epoch of the present registration; -1 before the first."""
         self.endpoints: Sequence[Endpoint] = ()
         """What is advertised, with real ports."""
+        self._waiting: list[Deferred[None]] = []
 
     def epoch(self) -> int:
         """`broker_epoch` as a callable, for those who need it anew for every request."""
         return self.broker_epoch
+
+    def wait_registered(self) -> "Deferred[None] | None":
+        """None once the broker has its first epoch, else a Deferred that fires then.
+
+        Orders that arrive earlier may be meant for this broker's previous life (its session need
+        not have ended yet): only the epoch tells (KIP-380).
+        """
+        if self.broker_epoch != NO_BROKER_EPOCH:
+            return None
+        waiting: Deferred[None] = Deferred()
+        self._waiting.append(waiting)
+        return waiting
 
     async def register(self) -> int:
         """Announce the broker under the present session; returns its epoch.
@@ -79,6 +94,9 @@ class Presence:
             registration.epoch,
             ",".join(f"{e.listener}://{e.host}:{e.port}" for e in self.endpoints),
         )
+        waiting, self._waiting = self._waiting, []
+        for deferred in waiting:
+            deferred.callback(None)
         return registration.epoch
 
 

@@ -43,7 +43,11 @@ LoadTopicConfigs = Callable[[Collection[str]], Awaitable[None]]
 
 
 class ControlApi:
-    """Orders from the controller, carried out under one lock."""
+    """Orders from the controller, carried out under one lock.
+
+    `wait_registered` is None or fires once this broker has an epoch: until then nobody can tell
+    whether an order is meant for this life of the broker or for the one before, so it waits.
+    """
 
     def __init__(
         self,
@@ -51,7 +55,9 @@ class ControlApi:
         metadata: MetadataCache,
         authorizer: Authorizer,
         load_topic_configs: LoadTopicConfigs,
+        wait_registered: "Callable[[], Awaitable[None] | None]" = lambda: None,
     ) -> None:
+        self._wait_registered = wait_registered
         self._replicas = replicas
         self._metadata = metadata
         self._authorizer = authorizer
@@ -70,6 +76,7 @@ class ControlApi:
     ) -> LeaderAndIsrResponse:
         self._check(ctx, request.is_kraft_controller)
         async with self._lock:
+            await self._registered()
             unknown = self._topics_without_log(request)
             if unknown:
                 await self._load_topic_configs(unknown)
@@ -80,6 +87,7 @@ class ControlApi:
     ) -> StopReplicaResponse:
         self._check(ctx, request.is_kraft_controller)
         async with self._lock:
+            await self._registered()
             return self._replicas.stop_replicas(request, ctx.api_version)
 
     async def update_metadata(
@@ -87,6 +95,7 @@ class ControlApi:
     ) -> UpdateMetadataResponse:
         self._check(ctx, request.is_kraft_controller)
         async with self._lock:
+            await self._registered()
             code = self._replicas.check_controller_epoch(
                 request.controller_epoch, request.broker_epoch
             )
@@ -94,6 +103,11 @@ class ControlApi:
                 self._metadata.update(request)
                 self._replicas.metadata_updated()
             return UpdateMetadataResponse(error_code=code)
+
+    async def _registered(self) -> None:
+        wait = self._wait_registered()
+        if wait is not None:
+            await wait
 
     def _check(self, ctx: RequestContext, from_kraft: bool) -> None:
         check_cluster_action(self._authorizer, ctx)

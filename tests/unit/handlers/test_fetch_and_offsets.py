@@ -350,7 +350,14 @@ class Control:
         self.cache = MetadataCache(1)
         self.loading: list[tuple[list[str], Deferred[None]]] = []
         roles: Any = self.roles
-        self.api = ControlApi(roles, self.cache, authorizer or PermissiveAuthorizer(), self.load)
+        self.unregistered: Deferred[None] | None = None
+        self.api = ControlApi(
+            roles,
+            self.cache,
+            authorizer or PermissiveAuthorizer(),
+            self.load,
+            lambda: self.unregistered,
+        )
 
     def load(self, topics: Any) -> "Deferred[None]":
         loaded: Deferred[None] = Deferred()
@@ -386,6 +393,20 @@ def test_orders_wait_for_one_another_while_settings_are_read() -> None:
     assert control.roles.done == ["leader-and-isr", "stop-replica", "metadata"]
     for work in (first, second, third):
         result_of(work)
+
+
+def test_orders_wait_until_the_broker_has_an_epoch() -> None:
+    """An order for an earlier life must not be taken for one of this life (KIP-380)."""
+    control = Control()
+    control.unregistered = Deferred()
+    control.roles.hosted.add(TopicPartition("t", 0))
+    first = as_deferred(control.api.leader_and_isr(leader_and_isr(("t", 0)), context(7)))
+    second = as_deferred(control.api.stop_replica(StopReplicaRequest(), context(4)))
+    assert control.roles.done == []
+    released, control.unregistered = control.unregistered, None
+    released.callback(None)
+    assert control.roles.done == ["leader-and-isr", "stop-replica"]
+    assert first.called and second.called
 
 
 def test_known_partitions_need_no_settings() -> None:
