@@ -149,12 +149,12 @@ def test_a_clean_stop_and_start(broker: Broker) -> None:
     assert broker.disk.size(f"/d1/a-0/{0:020d}.index") == 0
     broker.disk.crash()
     broker.start()
+    assert broker.disk.open_files == 0
     assert not broker.disk.exists("/d1/.kafka_cleanshutdown")
     assert values_of(broker.log()) == ["a", "b"]
     assert broker.log().high_watermark == 2
     assert broker.logs.checkpointed_high_watermark(A0) == 2
     assert broker.log().topic_id == ID
-    assert broker.disk.open_files == 0
 
 
 def test_a_killed_broker_recovers_what_it_wrote(broker: Broker) -> None:
