@@ -13,9 +13,9 @@ from typing import Any
 from twisted.internet.defer import Deferred, fail, succeed
 
 from kafkalike.broker.cluster.metadata_cache import MetadataCache
-from kafkalike.broker.log.directory import FilePool, IndexCache, LogDirectory
-from kafkalike.broker.log.loader import LoadRequest, load_log
+from kafkalike.broker.log.directory import LogDirectory
 from kafkalike.broker.log.log import Log
+from kafkalike.broker.log.manager import LogManager
 from kafkalike.broker.replica.fetch_session import FetchSessions
 from kafkalike.broker.replica.manager import ReplicaManager
 from kafkalike.broker.replica.partition import Partition
@@ -30,11 +30,9 @@ from kafkalike.config import BrokerConfig, LogConfig
 from kafkalike.errors import (
     NONE,
     FencedLeaderEpoch,
-    InconsistentTopicId,
     IneligibleReplica,
     InvalidUpdateVersion,
     KafkaError,
-    KafkaStorageError,
 )
 from kafkalike.messages.control import (
     AlterPartitionRequest,
@@ -54,7 +52,7 @@ from kafkalike.records.record import Record
 from kafkalike.records.scan import iterate_batches
 from kafkalike.runtime.disk import RealDisk
 from kafkalike.runtime.ports import FileRange, StorageError
-from kafkalike.runtime.tasks import TimerWheel
+from kafkalike.runtime.tasks import TimerWheel, as_deferred
 from kafkalike.types import LeaderAndIsr, TopicPartition
 from tests.fakes import FakeClock, FakeRandom, InlineThreads, result_of
 
@@ -74,9 +72,9 @@ def batch(*values: str, **fields: Any) -> bytearray:
     return encode_batch(records, **fields)
 
 
-def values_of(records: FileRange | bytes | memoryview) -> list[str]:
+def values_of(records: Any) -> list[str]:
     """The values of all whole batches in what a fetch returned."""
-    data = records.read() if isinstance(records, FileRange) else bytes(records)
+    data = records.read() if isinstance(records, FileRange) else bytes(records or b"")
     found = []
     for one in iterate_batches(data):
         found.extend((record.value or b"").decode() for record in one.records())  # type: ignore[union-attr]
@@ -108,99 +106,51 @@ class SomeDisk(RealDisk):
         return super().open(path, create=create)
 
 
-class Logs:
-    """The few things that replicas ask of a LogManager, on temporary directories."""
+class Logs(LogManager):
+    """A log manager whose insides tests may look at and whose settings they may change."""
 
-    def __init__(self, root: Path, clock: FakeClock, dirs: int = 1) -> None:
+    def __init__(self, root: Path, clock: FakeClock, broker_id: int, dirs: int = 1) -> None:
         self.disk = SomeDisk()
-        self.clock = clock
-        self.config = LogConfig.from_broker(BrokerConfig.parse(properties(1)))
-        self.failed: Callable[[str], object] = lambda path: None
-        self.high_watermarks: dict[TopicPartition, int] = {}
-        self.directories = []
-        for number in range(dirs):
-            path = f"{root}/d{number}"
+        paths = [f"{root}/d{number}" for number in range(dirs)]
+        for path in paths:
             self.disk.make_dirs(path)
-            self.directories.append(
-                LogDirectory(
-                    path,
-                    disk=self.disk,
-                    clock=clock,
-                    random=FakeRandom(),
-                    threads=InlineThreads(),
-                    files=FilePool(clock, 100),
-                    indexes=IndexCache(),
-                    on_failure=lambda directory, _: self.failed(directory.path),
-                )
-            )
-        self.logs: dict[TopicPartition, Log] = {}
+        config = BrokerConfig.parse(properties(broker_id) | {"log.dirs": ",".join(paths)})
+        self.config = LogConfig.from_broker(config)
+        self.failed: Callable[[str], object] = lambda path: None
         self.deleted: list[TopicPartition] = []
-
-    @property
-    def live_dirs(self) -> list[str]:
-        return [d.path for d in self.directories if d.is_online]
-
-    @property
-    def offline_dirs(self) -> list[str]:
-        return [d.path for d in self.directories if not d.is_online]
-
-    def get_log(self, topic_partition: TopicPartition, *, future: bool = False) -> Log | None:
-        log = self.logs.get(topic_partition)
-        return None if future or log is None or not log.directory.is_online else log
-
-    def all_logs(self) -> Iterable[Log]:
-        return self.logs.values()
-
-    def get_or_create(
-        self,
-        topic_partition: TopicPartition,
-        topic_id: bytes | None,
-        *,
-        is_new: bool,
-        future: bool = False,
-    ) -> Log:
-        known = self.get_log(topic_partition)
-        if known is not None:
-            if known.topic_id is None:
-                known.topic_id = topic_id
-            elif topic_id is not None and topic_id != known.topic_id:
-                raise InconsistentTopicId()
-            return known
-        live = [d for d in self.directories if d.is_online]
-        if not live or (len(live) < len(self.directories) and not is_new):
-            raise KafkaStorageError()
-        directory = min(live, key=lambda d: sum(d is x.directory for x in self.logs.values()))
-        path = f"{directory.path}/{topic_partition}"
-        self.disk.make_dirs(path)
-        log = load_log(
-            directory,
-            path,
-            LoadRequest(
-                topic_partition,
-                self.config,
-                recovery_point=0,
-                log_start_offset=0,
-                high_watermark=self.high_watermarks.get(topic_partition, 0),
-                is_clean=False,
-            ),
+        super().__init__(
+            config,
+            clock=clock,
+            random=FakeRandom(broker_id),
+            disk=self.disk,
+            threads=InlineThreads(),
+            log_config=lambda topic: self.config,
+            on_dir_failure=lambda path: self.failed(path) and None,
         )
-        log.topic_id = topic_id
-        self.logs[topic_partition] = log
-        return log
+        result_of(as_deferred(self.startup()))
+
+    @property
+    def logs(self) -> dict[TopicPartition, Log]:
+        return self._logs
+
+    @property
+    def directories(self) -> list[LogDirectory]:
+        return [home.directory for home in self._homes.values()]
 
     def delete(self, topic_partition: TopicPartition, *, future: bool = False) -> None:
-        log = self.logs.pop(topic_partition)
         self.deleted.append(topic_partition)
-        log.close()
-        self.disk.remove_tree(log.dir)
+        super().delete(topic_partition, future=future)
 
-    def flush(self, log: Log) -> "Deferred[None]":
-        log.flush()
-        return succeed(None)
-
-    def checkpoint_high_watermarks(self) -> "Deferred[None]":
-        self.high_watermarks = {key: log.high_watermark for key, log in self.logs.items()}
-        return succeed(None)
+    def crash(self, *, checkpoint: bool) -> None:
+        """The process ends; with `checkpoint` its high watermarks were just written."""
+        if checkpoint:
+            self.checkpoint_high_watermarks()
+        self._is_stopping = True
+        for timer in self._timers.values():
+            timer.cancel()
+        for log in self.all_logs():
+            log.discard()
+        self._unlock()
 
 
 def properties(broker_id: int, **settings: str) -> dict[str, str]:
@@ -208,6 +158,7 @@ def properties(broker_id: int, **settings: str) -> dict[str, str]:
         "broker.id": str(broker_id),
         "zookeeper.connect": "none:1",
         "log.dirs": "/none",
+        "log.retention.ms": "-1",  # the records of tests are from 1970
         "listeners": f"PLAINTEXT://127.0.0.1:{9000 + broker_id}",
     }
     found.update((key.replace("_", "."), value) for key, value in settings.items())
@@ -303,15 +254,13 @@ class Broker:
         *,
         wire: Wire | None = None,
         controller: "Controller | None" = None,
-        high_watermarks: dict[TopicPartition, int] | None = None,
         dirs: int = 1,
-        **settings: str,
+        settings: dict[str, str] | None = None,
     ) -> None:
         self.id = broker_id
         self.clock = clock
-        self.config = BrokerConfig.parse(properties(broker_id, **settings))
-        self.logs = Logs(root, clock, dirs)
-        self.logs.high_watermarks = dict(high_watermarks or {})
+        self.config = BrokerConfig.parse(properties(broker_id, **settings or {}))
+        self.logs = Logs(root, clock, broker_id, dirs)
         self.metadata = MetadataCache(broker_id)
         self.epoch = 100
         self.changes: list[StateChange] = []
@@ -328,7 +277,7 @@ class Broker:
             self.config,
             clock=clock,
             wheel=self.wheel,
-            logs=self.logs,  # type: ignore[arg-type]
+            logs=self.logs,
             disk=self.logs.disk,
             metadata=self.metadata,
             metrics=self.metrics,
@@ -710,9 +659,7 @@ class Cluster:
         for broker_id in range(1, count + 1):
             self.start(broker_id)
 
-    def start(
-        self, broker_id: int, high_watermarks: dict[TopicPartition, int] | None = None
-    ) -> Broker:
+    def start(self, broker_id: int) -> Broker:
         """A new life of a broker, on the files of the last one."""
         return Broker(
             broker_id,
@@ -720,8 +667,7 @@ class Cluster:
             self.clock,
             wire=self.wire,
             controller=self.controller,
-            high_watermarks=high_watermarks,
-            **self.settings,
+            settings=self.settings,
         )
 
     def broker(self, broker_id: int) -> Broker:
@@ -730,14 +676,13 @@ class Cluster:
     def __getitem__(self, broker_id: int) -> Broker:
         return self.wire.brokers[broker_id]
 
-    def kill(self, broker_id: int) -> dict[TopicPartition, int]:
-        """End a life; files stay.  Returns its high watermarks, as a checkpoint would hold them."""
+    def kill(self, broker_id: int, *, checkpoint: bool = True) -> None:
+        """End a life without warning; files stay."""
         broker = self.wire.brokers.pop(broker_id)
-        marks = {key: log.high_watermark for key, log in broker.logs.logs.items()}
+        broker.logs.checkpoint_high_watermarks = lambda: succeed(None)  # type: ignore[method-assign]
         broker.replicas.stop()
-        for log in broker.logs.logs.values():
-            log.close()
-        return marks
+        del broker.logs.checkpoint_high_watermarks  # type: ignore[method-assign]
+        broker.logs.crash(checkpoint=checkpoint)
 
     def settle(self) -> None:
         """Let everything happen that needs no time."""

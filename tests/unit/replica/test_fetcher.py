@@ -44,10 +44,10 @@ class ScriptedLeader:
 
 
 class World:
-    def __init__(self, root: Path, **settings: str) -> None:
+    def __init__(self, root: Path) -> None:
         self.clock = FakeClock()
         self.wire = Wire()
-        self.broker = Broker(1, root, self.clock, wire=self.wire, **settings)
+        self.broker = Broker(1, root, self.clock, wire=self.wire)
         self.leader = ScriptedLeader()
         self.wire.brokers[2] = self.leader  # type: ignore[assignment]
         self.broker.know(1, 2, 3)
