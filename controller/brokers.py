@@ -221,7 +221,7 @@ class BrokerWatcher:
         assert endpoint is not None
         self._term.channels.move(broker_id, endpoint)
         self._term.logger.info("broker changed its endpoints broker=%d", broker_id)
-        self._term.send_metadata(self._context.brokers)
+        await self._term.send_metadata(self._context.brokers)
 
     # -- consequences ----------------------------------------------------------------------------
 
@@ -229,9 +229,9 @@ class BrokerWatcher:
         started = set(broker_ids)
         for broker_id in broker_ids:
             self._context.offline_dirs.pop(broker_id, None)
-        self._term.send_metadata([b for b in self._context.brokers if b not in started])
-        self._term.send_metadata(broker_ids, self._context.partitions_with_leadership())
-        self._delete_strays(broker_ids)
+        await self._term.send_metadata([b for b in self._context.brokers if b not in started])
+        await self._term.send_metadata(broker_ids, self._context.partitions_with_leadership())
+        await self._delete_strays(broker_ids)
         replicas = self._context.replicas_on(broker_ids)
         await self._replicas.move(
             [r for r in replicas if self._context.replica_status(r) not in _DELETING],
@@ -241,7 +241,7 @@ class BrokerWatcher:
         await self._reassigner.resume_towards(broker_ids)
         await self._deleter.resume_for({replica.partition.topic: None for replica in replicas})
 
-    def _delete_strays(self, broker_ids: Sequence[int]) -> None:
+    async def _delete_strays(self, broker_ids: Sequence[int]) -> None:
         """Replicas that were taken from a broker while it was down.  Kafka forgets them, and the
         broker, if only its session had ended, goes on as their leader or follower."""
         self._term.batch.begin()
@@ -250,7 +250,7 @@ class BrokerWatcher:
                 replicas = self._context.assignment(partition).replicas
                 if replicas and broker_id not in replicas:
                     self._term.batch.add_stop_replica((broker_id,), partition, delete=True)
-        self._term.send()
+        await self._term.send()
 
     async def _on_failure(self, broker_ids: Sequence[int]) -> None:
         for broker_id in broker_ids:
@@ -271,7 +271,7 @@ class BrokerWatcher:
             await self._deleter.fail_replicas(deleting)
         if not others and all(isinstance(o, StateChangeFailed) for o in outcomes.values()):
             # Nothing else has told the brokers who is alive now.
-            self._term.send_metadata(self._context.brokers)
+            await self._term.send_metadata(self._context.brokers)
 
     # -- log directories -------------------------------------------------------------------------
 

@@ -167,7 +167,7 @@ class TopicDeleter:
         self._partitions.to_offline(fresh)
         self._partitions.to_non_existent(fresh)
         self._context.deletion_started.update(dict.fromkeys(names))
-        self._term.send_metadata(
+        await self._term.send_metadata(
             self._context.brokers,
             [partition for topic in names for partition in self._context.partitions_of(topic)],
         )

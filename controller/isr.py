@@ -30,7 +30,7 @@ from .events import RepairLeadership
 from .partitions import PartitionStateMachine, StateChangeFailed
 from .reassignment import Reassigner
 from .replicas import refresh_leadership
-from .term import Term
+from .term import Term, chunks
 
 TOPIC_ID_VERSION: Final = 2
 ISR_WITH_EPOCHS_VERSION: Final = 3
@@ -149,7 +149,7 @@ class IsrKeeper:
             else:
                 results[proposal.partition] = judgement
         conflicts = await self._write(writes, results)
-        self._term.send_metadata(self._context.brokers, [p.partition for p in proposals])
+        await self._term.send_metadata(self._context.brokers, [p.partition for p in proposals])
         answer(_response(request, version, self._context.topic_names, results))
         if conflicts:
             await refresh_leadership(self._term, conflicts)
@@ -163,9 +163,10 @@ class IsrKeeper:
     ) -> list[TopicPartition]:
         """Store accepted states; those whose stored state was not the cached one."""
         conflicts: list[TopicPartition] = []
-        if not writes:
-            return conflicts
-        outcomes = await topics.set_partition_states(self._term.zk, self._term.fence, writes)
+        outcomes: dict[TopicPartition, LeaderAndIsr | ZkError] = {}
+        for chunk in chunks(list(writes)):
+            part = {partition: writes[partition] for partition in chunk}
+            outcomes |= await topics.set_partition_states(self._term.zk, self._term.fence, part)
         for partition, outcome in outcomes.items():
             if isinstance(outcome, BadVersion):
                 conflicts.append(partition)
@@ -199,7 +200,7 @@ class IsrKeeper:
             if not isinstance(outcome, StateChangeFailed):
                 replicas = self._context.assignment(partition).replicas
                 self._term.batch.add_leader_and_isr(replicas, partition, is_new=False)
-        self._term.send()
+        await self._term.send()
 
     async def notifications(self) -> None:
         """`/isr_change_notification`: old leaders have written states themselves."""
@@ -208,7 +209,7 @@ class IsrKeeper:
         partitions = [partition for partition in changed if self._context.knows(partition)]
         if partitions:
             await refresh_leadership(self._term, partitions)
-            self._term.send_metadata(self._context.brokers, partitions)
+            await self._term.send_metadata(self._context.brokers, partitions)
             await self._reassigner.complete_caught_up(partitions)
         await admin.delete_isr_changes(self._term.zk, self._term.fence, names)
 

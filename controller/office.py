@@ -115,7 +115,7 @@ class Office:
         await self._drop_notifications()
         await self._load()
         await self.deleter.load()
-        self.term.send_metadata(self.context.brokers)
+        await self.term.send_metadata(self.context.brokers)
         await self.replicas.start()
         self.partitions.start()
         await self.partitions.trigger_online()

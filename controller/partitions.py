@@ -4,7 +4,7 @@
 what they decide and tells the brokers.  One call is one batch of requests.
 """
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -16,7 +16,7 @@ from kafkalike.zk.znodes import CorruptZnode, PartitionState
 from .context import ControllerContext
 from .leaders import Election, ElectionStrategy, elect, needs_unclean
 from .status import PARTITION_PREDECESSORS, PartitionStatus
-from .term import Term
+from .term import Term, chunks
 
 MAX_WRITE_ROUNDS: Final = 20
 """How often a state is read and written anew when somebody else keeps changing it."""
@@ -34,6 +34,7 @@ class StateMissing(StateChangeFailed):
 
 Outcome = PartitionState | StateChangeFailed
 Outcomes = dict[TopicPartition, Outcome]
+Conflicts = list[TopicPartition]
 
 
 def plan_first_state(context: ControllerContext, partition: TopicPartition) -> LeaderAndIsr | None:
@@ -103,7 +104,7 @@ class PartitionStateMachine:
             if not isinstance(outcome, StateChangeFailed):
                 self._term.put_partition_status(partition, PartitionStatus.ONLINE)
         self._report_failures(outcomes)
-        self._term.send()
+        await self._term.send()
         return outcomes
 
     # -- helpers ---------------------------------------------------------------------------------
@@ -157,17 +158,17 @@ class PartitionStateMachine:
                 outcomes[partition] = StateChangeFailed("no replica is online")
             else:
                 wanted[partition] = PartitionState(first, self._term.epoch)
-        if not wanted:
-            return outcomes
-        created = await topics.create_partition_states(self._term.zk, self._term.fence, wanted)
         existing = []
-        for partition, result in created.items():
-            if isinstance(result, NodeExists):
-                existing.append(partition)
-            elif isinstance(result, ZkError):
-                outcomes[partition] = StateChangeFailed(f"state not created: {result}")
-            else:
-                outcomes[partition] = self._begin_leading(partition, result)
+        for chunk in chunks(list(wanted)):
+            part = {partition: wanted[partition] for partition in chunk}
+            created = await topics.create_partition_states(self._term.zk, self._term.fence, part)
+            for partition, result in created.items():
+                if isinstance(result, NodeExists):
+                    existing.append(partition)
+                elif isinstance(result, ZkError):
+                    outcomes[partition] = StateChangeFailed(f"state not created: {result}")
+                else:
+                    outcomes[partition] = self._begin_leading(partition, result)
         if existing:
             outcomes |= await self._adopt(existing, wanted)
         return outcomes
@@ -212,22 +213,18 @@ class PartitionStateMachine:
         self, partitions: Sequence[TopicPartition], strategy: ElectionStrategy
     ) -> Outcomes:
         """Read states, elect, write; again for those that somebody else changed in between."""
-        outcomes: Outcomes = {}
-        remaining = list(partitions)
-        for _ in range(MAX_WRITE_ROUNDS):
-            if not remaining:
-                break
-            remaining = await self._elect_once(remaining, strategy, outcomes)
-        for partition in remaining:
-            outcomes[partition] = StateChangeFailed("the stored state kept changing")
-        return outcomes
+
+        async def elect_once(chunk: Sequence[TopicPartition], outcomes: Outcomes) -> Conflicts:
+            return await self._elect_once(chunk, strategy, outcomes)
+
+        return await in_rounds(partitions, elect_once)
 
     async def _elect_once(
         self,
         partitions: Sequence[TopicPartition],
         strategy: ElectionStrategy,
         outcomes: Outcomes,
-    ) -> list[TopicPartition]:
+    ) -> Conflicts:
         stored = await self.read_own_states(partitions, outcomes)
         unclean_allowed = await self._unclean_allowed(stored, strategy)
         elections: dict[TopicPartition, Election] = {}
@@ -356,12 +353,9 @@ class PartitionStateMachine:
 
         Sends nothing: the caller says who must hear of it.
         """
-        outcomes: Outcomes = {}
-        remaining = list(partitions)
-        for _ in range(MAX_WRITE_ROUNDS):
-            if not remaining:
-                break
-            stored = await self.read_own_states(remaining, outcomes)
+
+        async def bump(chunk: Sequence[TopicPartition], outcomes: Outcomes) -> Conflicts:
+            stored = await self.read_own_states(chunk, outcomes)
             writes = {
                 partition: PartitionState(
                     replace(
@@ -371,13 +365,33 @@ class PartitionStateMachine:
                 )
                 for partition, state in stored.items()
             }
-            remaining, written = await self.write_states(writes, outcomes)
+            conflicts, written = await self.write_states(writes, outcomes)
             for partition, state in written.items():
                 self._term.put_leadership(partition, state)
                 outcomes[partition] = state
-        for partition in remaining:
-            outcomes[partition] = StateChangeFailed("the stored state kept changing")
-        return outcomes
+            return conflicts
+
+        return await in_rounds(partitions, bump)
+
+
+async def in_rounds(
+    partitions: Sequence[TopicPartition],
+    attempt: Callable[[Sequence[TopicPartition], Outcomes], Awaitable[Conflicts]],
+) -> Outcomes:
+    """Read-change-write many partitions, a chunk at a time, again for those that somebody else
+    changed in between (`attempt` returns them), a bounded number of times."""
+    outcomes: Outcomes = {}
+    remaining = list(partitions)
+    for _ in range(MAX_WRITE_ROUNDS):
+        again: Conflicts = []
+        for chunk in chunks(remaining):
+            again += await attempt(chunk, outcomes)
+        remaining = again
+        if not remaining:
+            return outcomes
+    for partition in remaining:
+        outcomes[partition] = StateChangeFailed("the stored state kept changing")
+    return outcomes
 
 
 def allows_unclean(overrides: dict[str, str] | CorruptZnode, default: bool) -> bool:

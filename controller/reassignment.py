@@ -363,7 +363,7 @@ class Reassigner:
             assignment = self._context.assignment(partition)
             self._term.batch.add_leader_and_isr(assignment.origin, partition, is_new=False)
             self._term.batch.add_leader_and_isr(assignment.adding, partition, is_new=True)
-        self._term.send()
+        await self._term.send()
 
     async def _shrink(self, partitions: Sequence[TopicPartition]) -> None:
         """B: hand over to the target replicas and forget the others."""
@@ -383,7 +383,7 @@ class Reassigner:
         )
         for partition in done:
             self._context.reassigning.pop(partition, None)
-        self._term.send_metadata(self._context.brokers, done)
+        await self._term.send_metadata(self._context.brokers, done)
         for topic, failure in failed_topics.items():
             self._term.logger.error("reassignment not recorded topic=%s: %s", topic, failure)
         self._term.logger.info("reassignments complete partitions=%s", [str(tp) for tp in done])

@@ -9,14 +9,15 @@ from kafkalike.zk.znodes import CorruptZnode, PartitionState
 
 from .context import Replica
 from .partitions import (
-    MAX_WRITE_ROUNDS,
+    Conflicts,
     Outcomes,
     PartitionStateMachine,
     StateChangeFailed,
     StateMissing,
+    in_rounds,
 )
 from .status import REPLICA_PREDECESSORS, ReplicaStatus
-from .term import Term
+from .term import CHUNK, Term, chunks
 
 
 def plan_isr_removal(state: LeaderAndIsr, broker_id: int) -> LeaderAndIsr | None:
@@ -57,7 +58,8 @@ class ReplicaStateMachine:
         """
         online: list[Replica] = []
         offline: list[Replica] = []
-        for partition in self._context.partitions():
+        breaths = 0
+        for partition in list(self._context.partitions()):
             for broker_id in self._context.assignment(partition).replicas:
                 replica = Replica(partition, broker_id)
                 if self._context.is_online(broker_id, partition):
@@ -66,6 +68,9 @@ class ReplicaStateMachine:
                 else:
                     offline.append(replica)
                     self._term.put_replica_status(replica, ReplicaStatus.DELETION_INELIGIBLE)
+            if len(online) // CHUNK > breaths:
+                breaths += 1
+                await self._term.breathe()
         await self.move(online, ReplicaStatus.ONLINE)
         await self.move(offline, ReplicaStatus.OFFLINE)
 
@@ -78,6 +83,8 @@ class ReplicaStateMachine:
             return
         self._term.batch.begin()
         for broker_id, of_broker in by_broker.items():
+            if len(of_broker) > CHUNK:
+                await self._term.breathe()
             match target:
                 case ReplicaStatus.NEW:
                     self._to_new(of_broker)
@@ -92,7 +99,7 @@ class ReplicaStateMachine:
                 case ReplicaStatus.DELETION_SUCCESSFUL | ReplicaStatus.DELETION_INELIGIBLE:
                     for replica in of_broker:
                         self._term.put_replica_status(replica, target)
-        self._term.send()
+        await self._term.send()
 
     def _legal(self, replicas: Iterable[Replica], target: ReplicaStatus) -> list[Replica]:
         allowed = REPLICA_PREDECESSORS[target]
@@ -174,12 +181,9 @@ class ReplicaStateMachine:
         self, broker_id: int, partitions: Sequence[TopicPartition]
     ) -> Outcomes:
         """Take a broker out of ISRs; the state now, changed or not, is in the cache afterwards."""
-        outcomes: Outcomes = {}
-        remaining = list(partitions)
-        for _ in range(MAX_WRITE_ROUNDS):
-            if not remaining:
-                break
-            stored = await self._partitions.read_own_states(remaining, outcomes)
+
+        async def remove(chunk: Sequence[TopicPartition], outcomes: Outcomes) -> Conflicts:
+            stored = await self._partitions.read_own_states(chunk, outcomes)
             writes: dict[TopicPartition, PartitionState] = {}
             settled: dict[TopicPartition, PartitionState] = {}
             for partition, state in stored.items():
@@ -188,13 +192,13 @@ class ReplicaStateMachine:
                     settled[partition] = PartitionState(state.leader_and_isr, self._term.epoch)
                 else:
                     writes[partition] = PartitionState(proposal, self._term.epoch)
-            remaining, written = await self._partitions.write_states(writes, outcomes)
+            conflicts, written = await self._partitions.write_states(writes, outcomes)
             for partition, state in (settled | written).items():
                 self._term.put_leadership(partition, state)
                 outcomes[partition] = state
-        for partition in remaining:
-            outcomes[partition] = StateChangeFailed("the stored state kept changing")
-        return outcomes
+            return conflicts
+
+        return await in_rounds(partitions, remove)
 
     def _to_deletion_started(self, replicas: Sequence[Replica]) -> None:
         for replica in replicas:
@@ -212,10 +216,11 @@ class ReplicaStateMachine:
 
 async def refresh_leadership(term: Term, partitions: Sequence[TopicPartition]) -> None:
     """Read stored states into the cache; what cannot be read is logged and left as it was."""
-    if not partitions:
-        return
-    for partition, state in (await topics.read_partition_states(term.zk, partitions)).items():
-        if isinstance(state, CorruptZnode):
-            term.logger.error("partition state cannot be read partition=%s: %s", partition, state)
-        else:
-            term.put_leadership(partition, state)
+    for chunk in chunks(partitions):
+        for partition, state in (await topics.read_partition_states(term.zk, chunk)).items():
+            if isinstance(state, CorruptZnode):
+                term.logger.error(
+                    "partition state cannot be read partition=%s: %s", partition, state
+                )
+            else:
+                term.put_leadership(partition, state)

@@ -7,7 +7,7 @@ StopReplica.  The work is linear in the number of entries: partition states are 
 shared between brokers.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -39,6 +39,8 @@ SECURITY_PROTOCOL_IDS: Final[Mapping[str, int]] = {
     "SASL_PLAINTEXT": 2,
     "SASL_SSL": 3,
 }
+
+STEP: Final = 1000
 
 S = TypeVar("S")
 
@@ -136,17 +138,23 @@ class RequestBatch:
 
     def take(self) -> list[ControlRequest]:
         """The requests in sending order.  Brokers that are not registered get none."""
-        requests = [*self._take_leader_and_isr(), *self._take_metadata(), *self._take_stops()]
+        return [request for request in self.take_in_steps() if request is not None]
+
+    def take_in_steps(self) -> Iterator[ControlRequest | None]:
+        """Like `take`, with a None after every thousand partition states or so: there the caller
+        may let others run, as long as nothing is added to the batch meanwhile."""
+        yield from self._take_leader_and_isr()
+        yield from self._take_metadata()
+        yield from self._take_stops()
         self.clear()
-        return requests
 
     # -- LeaderAndIsr ----------------------------------------------------------------------------
 
-    def _take_leader_and_isr(self) -> list[ControlRequest]:
+    def _take_leader_and_isr(self) -> Iterator[ControlRequest | None]:
         states: dict[
             tuple[TopicPartition, bool], LeaderAndIsrRequest.LeaderAndIsrPartitionState
         ] = {}
-        requests = []
+        built = 0
         for broker_id, entries in self._leader_and_isr.items():
             broker = self._context.brokers.get(broker_id)
             if broker is None:
@@ -160,6 +168,9 @@ class RequestBatch:
                 state = states.get(key)
                 if state is None:
                     state = states[key] = self._leader_state(partition, is_new)
+                    built += 1
+                    if built % STEP == 0:
+                        yield None
                 leaders[state.leader] = None
                 known.append((partition, state))
             message = LeaderAndIsrRequest(
@@ -176,10 +187,9 @@ class RequestBatch:
                 ],
                 live_leaders=self._live_leaders(leaders),
             )
-            requests.append(
-                ControlRequest(broker_id, broker.epoch, message, LEADER_AND_ISR_VERSION)
-            )
-        return requests
+            yield ControlRequest(broker_id, broker.epoch, message, LEADER_AND_ISR_VERSION)
+            if len(entries) > STEP:
+                yield None
 
     def _leader_state(
         self, partition: TopicPartition, is_new: bool
@@ -218,19 +228,20 @@ class RequestBatch:
 
     # -- UpdateMetadata --------------------------------------------------------------------------
 
-    def _take_metadata(self) -> list[ControlRequest]:
+    def _take_metadata(self) -> Iterator[ControlRequest | None]:
         recipients = [
             broker
             for broker_id in self._metadata_brokers
             if (broker := self._context.brokers.get(broker_id)) is not None
         ]
         if not recipients:
-            return []
-        known = [
-            (partition, self._metadata_state(partition))
-            for partition in self._metadata_partitions
-            if partition in self._context.leadership
-        ]
+            return
+        known = []
+        for partition in self._metadata_partitions:
+            if partition in self._context.leadership:
+                known.append((partition, self._metadata_state(partition)))
+                if len(known) % STEP == 0:
+                    yield None
         topic_states = [
             UpdateMetadataRequest.UpdateMetadataTopicState(
                 topic_name=topic,
@@ -240,21 +251,15 @@ class RequestBatch:
             for topic, of_topic in _by_topic(known).items()
         ]
         live_brokers = [_live_broker(broker) for broker in self._context.brokers.values()]
-        return [
-            ControlRequest(
-                broker.id,
-                broker.epoch,
-                UpdateMetadataRequest(
-                    controller_id=self._controller_id,
-                    controller_epoch=self._epoch,
-                    broker_epoch=broker.epoch,
-                    topic_states=topic_states,
-                    live_brokers=live_brokers,
-                ),
-                UPDATE_METADATA_VERSION,
+        for broker in recipients:
+            message = UpdateMetadataRequest(
+                controller_id=self._controller_id,
+                controller_epoch=self._epoch,
+                broker_epoch=broker.epoch,
+                topic_states=topic_states,
+                live_brokers=live_brokers,
             )
-            for broker in recipients
-        ]
+            yield ControlRequest(broker.id, broker.epoch, message, UPDATE_METADATA_VERSION)
 
     def _metadata_state(
         self, partition: TopicPartition
@@ -276,8 +281,7 @@ class RequestBatch:
 
     # -- StopReplica -----------------------------------------------------------------------------
 
-    def _take_stops(self) -> list[ControlRequest]:
-        requests = []
+    def _take_stops(self) -> Iterator[ControlRequest | None]:
         for broker_id, entries in self._stop_replica.items():
             broker = self._context.brokers.get(broker_id)
             if broker is None:
@@ -305,10 +309,9 @@ class RequestBatch:
                 ],
             )
             deleting = tuple(partition for partition, (_, delete) in entries.items() if delete)
-            requests.append(
-                ControlRequest(broker_id, broker.epoch, message, STOP_REPLICA_VERSION, deleting)
-            )
-        return requests
+            yield ControlRequest(broker_id, broker.epoch, message, STOP_REPLICA_VERSION, deleting)
+            if len(entries) > STEP:
+                yield None
 
     def _stop_epoch(self, partition: TopicPartition) -> int:
         if self._context.is_queued_for_deletion(partition.topic):

@@ -74,7 +74,7 @@ class ShutdownHelper:
         self._term.batch.begin()
         for partition in followed:
             self._term.batch.add_stop_replica((broker_id,), partition, delete=False)
-        self._term.send()
+        await self._term.send()
         await self._replicas.move(
             [Replica(partition, broker_id) for partition in followed], ReplicaStatus.OFFLINE
         )

@@ -6,10 +6,12 @@ interrupted by the end of the term can do no harm however it is resumed.
 """
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Final, TypeVar
 
 from kafkalike.runtime.ports import Clock, Random
+from kafkalike.runtime.tasks import sleep
 from kafkalike.types import ReplicaAssignment, TopicPartition
 from kafkalike.zk.watches import WatchSet
 from kafkalike.zk.znodes import PartitionState
@@ -18,9 +20,20 @@ from . import journal as journal_records
 from .channel import Channels
 from .context import Broker, ControllerContext, Replica
 from .events import ControllerEvent
-from .fenced_zk import FencedZk
+from .fenced_zk import FencedZk, TermOver
 from .requests import RequestBatch
 from .status import PartitionStatus, ReplicaStatus
+
+CHUNK: Final = 1000
+"""Partitions that are read, decided or written in one go: some tens of milliseconds of work."""
+
+T = TypeVar("T")
+
+
+def chunks(items: Sequence[T]) -> Iterator[Sequence[T]]:
+    """`items` in pieces of at most CHUNK."""
+    for start in range(0, len(items), CHUNK):
+        yield items[start : start + CHUNK]
 
 
 @dataclass(slots=True, frozen=True)
@@ -95,18 +108,30 @@ class Term:
 
     # -- telling brokers -------------------------------------------------------------------------
 
-    def send(self) -> None:
-        """Queue what the batch holds."""
-        for request in self.batch.take():
-            self.channels.send(request)
+    async def breathe(self) -> None:
+        """Let the rest of the broker run for a turn: large pieces of work come in steps.
 
-    def send_metadata(
+        Raises TermOver when the office was lost meanwhile.
+        """
+        await sleep(self.clock, 0)
+        if self.zk.closed:
+            raise TermOver()
+
+    async def send(self) -> None:
+        """Queue what the batch holds."""
+        for request in self.batch.take_in_steps():
+            if request is None:
+                await self.breathe()
+            else:
+                self.channels.send(request)
+
+    async def send_metadata(
         self, broker_ids: Iterable[int], partitions: Iterable[TopicPartition] = ()
     ) -> None:
         """One UpdateMetadata by itself: who is alive, and these partitions."""
         self.batch.begin()
         self.batch.add_update_metadata(broker_ids, partitions)
-        self.send()
+        await self.send()
 
     # -- changes of the context ------------------------------------------------------------------
 
