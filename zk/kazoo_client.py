@@ -108,7 +108,7 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
 
     def __init__(self, connect_timeout_s: float) -> None:
         super().__init__()
-        self._connect_timeout_s = connect_timeout_s
+        self.connect_timeout_s = connect_timeout_s
 
     def start(self) -> None:
         self._running = True
@@ -122,8 +122,8 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
     def create_connection(self, *args: Any, **kwargs: Any) -> Any:
         """A host that does not answer must not use up the whole session timeout."""
         timeout_s = kwargs.get("timeout")
-        if timeout_s is None or timeout_s > self._connect_timeout_s:
-            kwargs["timeout"] = self._connect_timeout_s
+        if timeout_s is None or timeout_s > self.connect_timeout_s:
+            kwargs["timeout"] = self.connect_timeout_s
         return super().create_connection(*args, **kwargs)
 
 
@@ -178,7 +178,9 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
         return read_timeout_ms, connect_timeout_ms
 
     def _invoke(self, timeout: float, request: Any, xid: Any = None) -> Any:
-        result = super()._invoke(timeout, request, xid)
+        # A starting server can swallow a handshake: leave time for another within the session.
+        limit_s = self.handler.connect_timeout_s
+        result = super()._invoke(min(timeout, limit_s), request, xid)
         if xid is None and isinstance(result, tuple):
             self.negotiated_timeout_ms = result[0].time_out
         return result
@@ -316,7 +318,7 @@ class _Session(KazooClient):  # type: ignore[misc]
         """Counts connections within the session; written on kazoo's thread."""
         self._is_over = False
         timeout_s = options.session_timeout_ms / 1000
-        handler = _Handler(timeout_s / max(1, len(hosts.split(","))))
+        handler = _Handler(max(1.0, timeout_s / max(3, len(hosts.split(",")))))
         tls = options.tls
         super().__init__(
             hosts=hosts,

@@ -633,6 +633,22 @@ def test_close_while_reconnecting(clients: Clients, own_zookeeper: ZooKeeperServ
     assert outcome[0].type is SessionExpired
 
 
+def test_a_swallowed_handshake_does_not_cost_the_session(
+    clients: Clients, proxy: TcpProxy, chroot: str
+) -> None:
+    """A server that is just starting may accept a connection and never answer on it."""
+    zk = clients.connected(proxy.address + chroot, session_timeout_ms=9000)
+    session = zk.session_id
+    proxy.lose_answers()
+    proxy.cut()
+    clients.loop.run_until(lambda: state_of(zk) is SessionState.SUSPENDED)
+    clients.loop.run_for(1.0)
+    proxy.losing_answers = False
+    clients.loop.run_until(lambda: state_of(zk) is not SessionState.SUSPENDED)
+    assert state_of(zk) is SessionState.CONNECTED
+    assert zk.session_id == session
+
+
 def test_another_server_takes_over(clients: Clients, zookeeper_address: str, chroot: str) -> None:
     """Two addresses of one ensemble: when one is cut off, the session goes on at the other."""
     with TcpProxy(zookeeper_address) as first, TcpProxy(zookeeper_address) as second:
