@@ -303,6 +303,7 @@ class Node:
             logger=logging.getLogger("kafkalike.controller"),
             state_change_logger=logging.getLogger("kafkalike.state_change"),
             wait_for_features=self._features.wait_for,
+            metrics=self.metrics,
         )
         return KafkaController(settings, ports)
 

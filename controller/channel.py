@@ -13,11 +13,13 @@ from typing import Any, Final, Protocol
 
 from twisted.internet.defer import Deferred
 
+from kafkalike.metrics import Histogram
 from kafkalike.net.client import PeerError
 from kafkalike.runtime.ports import Clock
 from kafkalike.runtime.tasks import Tasks, sleep
 from kafkalike.types import Endpoint
 
+from .gauges import ControllerGauges
 from .requests import ControlRequest
 
 RETRY_DELAY_S: Final = 0.1
@@ -60,6 +62,7 @@ class BrokerChannel:
         *,
         request_timeout_s: float,
         queue_limit: int = QUEUE_LIMIT,
+        queue_times_ms: Histogram | None = None,
     ) -> None:
         """`on_answer(request, response)` is called once per request, in order, while open.
 
@@ -73,7 +76,8 @@ class BrokerChannel:
         self._on_answer = on_answer
         self._request_timeout_s = request_timeout_s
         self._queue_limit = queue_limit
-        self._queue: deque[ControlRequest] = deque()
+        self._queue_times_ms = queue_times_ms
+        self._queue: deque[tuple[ControlRequest, float]] = deque()
         self._connection: BrokerConnection | None = None
         self._tasks = Tasks(logger, on_failure)
         self._running = False
@@ -89,7 +93,7 @@ class BrokerChannel:
             return True
         if len(self._queue) >= self._queue_limit:
             return False
-        self._queue.append(request)
+        self._queue.append((request, self._clock.monotonic()))
         if not self._running:
             self._running = True
             self._tasks.spawn(self._run(), f"controller-to-broker-{self.broker_id}")
@@ -105,7 +109,9 @@ class BrokerChannel:
     async def _run(self) -> None:
         attempt = 0
         while self._queue and not self._closed:
-            request = self._queue[0]
+            request, queued_s = self._queue[0]
+            if attempt == 0 and self._queue_times_ms is not None:
+                self._queue_times_ms.update((self._clock.monotonic() - queued_s) * 1000)
             try:
                 response = await self._attempt(request)
             except (PeerError, OSError) as error:
@@ -163,7 +169,9 @@ class Channels:
         on_overflow: Callable[[int], None],
         on_failure: Callable[[str, BaseException], None],
         queue_limit: int = QUEUE_LIMIT,
+        gauges: ControllerGauges | None = None,
     ) -> None:
+        self._gauges = gauges
         self._connect = connect
         self._clock = clock
         self._logger = logger
@@ -177,6 +185,13 @@ class Channels:
     def open(self, broker_id: int, endpoint: Endpoint) -> None:
         """Start a fresh channel; one that is there already is closed first."""
         self.close(broker_id)
+        queue_times_ms = None
+        if self._gauges is not None:
+
+            def queued() -> int:
+                return len(self._channels.get(broker_id, ()))
+
+            queue_times_ms = self._gauges.channel_opened(broker_id, queued)
         self._channels[broker_id] = BrokerChannel(
             broker_id,
             endpoint,
@@ -187,6 +202,7 @@ class Channels:
             self._on_failure,
             request_timeout_s=self._request_timeout_s,
             queue_limit=self._queue_limit,
+            queue_times_ms=queue_times_ms,
         )
 
     def move(self, broker_id: int, endpoint: Endpoint) -> None:
@@ -198,6 +214,8 @@ class Channels:
         channel = self._channels.pop(broker_id, None)
         if channel is not None:
             channel.close()
+            if self._gauges is not None:
+                self._gauges.channel_closed(broker_id)
 
     def close_all(self) -> None:
         for broker_id in list(self._channels):

@@ -41,6 +41,7 @@ from kafkalike.messages.transactions import (
     AllocateProducerIdsRequest,
     AllocateProducerIdsResponse,
 )
+from kafkalike.metrics import Metrics
 from kafkalike.runtime.ports import Clock, Random, Timer
 from kafkalike.runtime.tasks import Tasks
 from kafkalike.types import TopicPartition
@@ -81,6 +82,7 @@ from .events import (
     Work,
 )
 from .fenced_zk import FencedZk, TermOver
+from .gauges import ControllerGauges
 from .office import Office, OfficeUntenable, answer
 from .requests import ControlRequest
 from .status import PartitionStatus, ReplicaStatus
@@ -113,6 +115,8 @@ class ControllerPorts:
     wait_for_features: Callable[[int], Awaitable[None]] | None = None
     """Returns once this broker's own view of `/feature` has reached a data version."""
     expire_delegation_tokens: Callable[[], Awaitable[None]] | None = None
+    """Removes delegation tokens that are past their time; asked for regularly while in office."""
+    metrics: Metrics | None = None
 
 
 class KafkaController:
@@ -131,7 +135,7 @@ class KafkaController:
         self._clock = ports.clock
         self._logger = ports.logger
         self._channel_queue_limit = channel_queue_limit
-        self._queue: deque[ControllerEvent] = deque()
+        self._queue: deque[tuple[ControllerEvent, float]] = deque()
         self._queued_notices: set[ControllerEvent] = set()
         self._waiting_requests = 0
         self._tasks = Tasks(ports.logger)
@@ -147,6 +151,11 @@ class KafkaController:
         self._failures = 0
         self._stand_after_s = 0.0
         self._timers: dict[type, Timer] = {}
+        self._gauges = (
+            None
+            if ports.metrics is None
+            else ControllerGauges(ports.metrics, ports.clock, self.metrics)
+        )
 
     # -- the door --------------------------------------------------------------------------------
 
@@ -293,7 +302,7 @@ class KafkaController:
             if event in self._queued_notices:
                 return
             self._queued_notices.add(event)
-        self._queue.append(event)
+        self._queue.append((event, self._clock.monotonic()))
         if not self._running:
             self._running = True
             # On its own turn: whoever enqueues is not interrupted by what that sets off.
@@ -304,14 +313,19 @@ class KafkaController:
 
     async def _run(self) -> None:
         while self._queue:
-            event = self._queue.popleft()
+            event, queued_s = self._queue.popleft()
             if isinstance(event, REQUESTS):
                 self._waiting_requests -= 1
             else:
                 self._queued_notices.discard(event)
-            self._work = WORK[type(event)]
+            begun_s = self._clock.monotonic()
+            self._work = work = WORK[type(event)]
             await self._process(event)
             self._work = Work.IDLE
+            if self._gauges is not None:
+                self._gauges.queue_time_ms.update((begun_s - queued_s) * 1000)
+                self._gauges.event_done(work, self._clock.monotonic() - begun_s)
+                self._gauges.unclean_elections.count = self._counters.unclean_elections
         self._running = False
         idle, self._idle = self._idle, []
         for waiter in idle:
@@ -322,7 +336,7 @@ class KafkaController:
         waiting, self._queue = self._queue, deque()
         self._queued_notices.clear()
         self._waiting_requests = 0
-        for event in waiting:
+        for event, _ in waiting:
             if isinstance(event, REQUESTS):
                 _refuse(event)
 
@@ -442,6 +456,7 @@ class KafkaController:
             ),
             on_failure=on_failure,
             queue_limit=self._channel_queue_limit,
+            gauges=self._gauges,
         )
         term = Term(
             epoch=elected.epoch,

@@ -34,6 +34,7 @@ from kafkalike.messages.control import (
     UpdateMetadataRequest,
 )
 from kafkalike.messages.transactions import AllocateProducerIdsRequest
+from kafkalike.metrics import Metrics
 from kafkalike.types import LeaderAndIsr, ReplicaAssignment, TopicPartition
 from kafkalike.zk import paths
 from kafkalike.zk.znodes import (
@@ -927,6 +928,32 @@ def test_update_features() -> None:
     answer = world.ask(world.controller.update_features(request, 1))
     assert [result.error_code for result in answer.results] == [42] * 5
     assert answer.error_code == 0
+
+
+def test_metrics_registry() -> None:
+    world = World(3)
+    registry = Metrics()
+    world.brokers[1].metrics = registry
+    with_topic(world)
+    world.brokers[2].kill()
+    world.settle()
+
+    def value(type_: str, name: str, **tags: str) -> float:
+        return registry.value("kafka.controller", type_, name, **tags)
+
+    assert value("KafkaController", "ActiveControllerCount") == 1
+    assert value("KafkaController", "GlobalPartitionCount") == 2
+    assert value("KafkaController", "PreferredReplicaImbalanceCount") == 1
+    assert value("KafkaController", "ActiveBrokerCount") == 2
+    assert value("ControllerStats", "LeaderElectionRateAndTimeMs") >= 3
+    assert value("ControllerEventManager", "EventQueueTimeMs") > 3
+    tags = {"broker-id": "3"}
+    assert value("ControllerChannelManager", "QueueSize", **tags) == 0
+    assert value("ControllerChannelManager", "RequestRateAndQueueTimeMs", **tags) > 3
+    world.brokers[1].kill()
+    world.settle()
+    assert value("KafkaController", "ActiveControllerCount") == 0
+    assert not [name for name, _ in registry if name.tags]
 
 
 # -- size -----------------------------------------------------------------------------------------

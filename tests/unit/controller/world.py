@@ -32,6 +32,7 @@ from kafkalike.messages.control import (
     UpdateMetadataRequest,
     UpdateMetadataResponse,
 )
+from kafkalike.metrics import Metrics
 from kafkalike.net.client import PeerDisconnected, PeerTimeout
 from kafkalike.types import Endpoint, ReplicaAssignment, TopicPartition, uuid_to_text
 from kafkalike.zk import admin, brokers, paths
@@ -94,6 +95,7 @@ class FakeBroker:
     deleted: list[TopicPartition] = field(default_factory=list)
     refuse_deletion: int = 0
     queue_limit: int = 10_000
+    metrics: Metrics | None = None
 
     # -- life ------------------------------------------------------------------------------------
 
@@ -124,6 +126,7 @@ class FakeBroker:
                 logger=logging.getLogger(f"test.controller.{self.id}"),
                 state_change_logger=logging.getLogger(f"test.state_change.{self.id}"),
                 journal=self._journal,
+                metrics=self.metrics,
             ),
             channel_queue_limit=self.queue_limit,
         )
