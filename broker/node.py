@@ -326,7 +326,9 @@ class Node:
         metadata, replicas, dynamic = parts.metadata, self._replicas, parts.dynamic
         leaders = CurrentLeaders(replicas, metadata)
         topic_admin = TopicAdmin(self.zk, metadata, dynamic, self.runtime.random)
-        config_admin = ConfigAdmin(self.zk, config.broker_id, metadata, dynamic)
+        config_admin = ConfigAdmin(
+            self.zk, config.broker_id, metadata, dynamic, parts.config_sync.refresh
+        )
         auto_topics = AutoTopics(topic_admin, config)
         sessions = FetchSessions(
             self.runtime.clock,

@@ -161,5 +161,9 @@ class Controller(Protocol):
         Fails with NotController or FeatureUpdateFailed.
         """
 
+    def topic_name(self, topic_id: bytes) -> str | None:
+        """The topic with this id as the active controller knows it, also while it is being deleted;
+        None when there is none or this broker is not controller."""
+
     def metrics(self) -> ControllerMetrics:
         """The gauges now; linear in the number of partitions when active."""

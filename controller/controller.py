@@ -253,6 +253,9 @@ class KafkaController:
         self._enqueue(UpdateFeatures(request, version, reply))
         return reply
 
+    def topic_name(self, topic_id: bytes) -> str | None:
+        return None if self._office is None else self._office.context.topic_names.get(topic_id)
+
     def metrics(self) -> ControllerMetrics:
         unclean = self._counters.unclean_elections
         if self._office is None:

@@ -152,7 +152,7 @@ class Reassigner:
                 grouped.setdefault(partition.topic, []).append((partition.partition, assignment))
         Topic = ListPartitionReassignmentsResponse.OngoingTopicReassignment
         return ListPartitionReassignmentsResponse(
-            error_message=None,
+            error_message="",
             topics=[
                 Topic(
                     name=topic,
@@ -476,6 +476,6 @@ def _alter_response(targets: Targets, errors: Errors) -> AlterPartitionReassignm
             )
         )
     return AlterPartitionReassignmentsResponse(
-        error_message=None,
+        error_message="",
         responses=[Topic(name=name, partitions=parts) for name, parts in grouped.items()],
     )

@@ -40,6 +40,13 @@ _NOT_SERVED: Final = {
 }
 """Settings that would change what the broker promises, with the only value that is accepted."""
 
+_TIERED: Final = (
+    "remote.storage.enable",
+    "remote.log.copy.disable",
+    "remote.log.delete.on.disable",
+)
+"""Topic settings that the original refuses to switch on without tiered storage or with ZooKeeper."""
+
 _WITHOUT_EFFECT: Final = (
     "background.threads",
     "num.io.threads",
@@ -399,6 +406,9 @@ class LogConfig(TopicKeys):
             if name not in cls.KEYS:
                 raise UnknownTopicConfig(name)
         parsed = {name: cls.KEYS[name].parse(text) for name, text in overrides.items()}
+        for name in _TIERED:
+            if parsed.get(name):
+                raise ConfigError(name, overrides[name], "tiered storage is not served")
         low = parsed.get("min.compaction.lag.ms", 0)
         high = parsed.get("max.compaction.lag.ms", MAX_LONG)
         if low > high:
@@ -577,7 +587,8 @@ def _describe_topic_key(
 ) -> ConfigEntry:
     synonyms = layers.synonyms(key.broker_names, sensitive=False)
     if override is not None:
-        synonyms = (ConfigSynonym(key.name, override, ConfigSource.TOPIC), *synonyms)
+        shown = format_value(key.type, config.values[key.name])
+        synonyms = (ConfigSynonym(key.name, shown, ConfigSource.TOPIC), *synonyms)
     return ConfigEntry(
         key.name,
         format_value(key.type, config.values[key.name]),

@@ -179,6 +179,10 @@ def format_value(kind: ConfigType, value: Any) -> str | None:
 
 def java_double(value: float) -> str:
     """A double as Java prints it: plain between 0.001 and 10^7, else with an exponent."""
+    if value != value:
+        return "NaN"
+    if value in (float("inf"), float("-inf")):
+        return "Infinity" if value > 0 else "-Infinity"
     if value == 0 or 1e-3 <= abs(value) < 1e7:
         return repr(float(value))
     mantissa, exponent = f"{value:.16e}".split("e")

@@ -4,7 +4,7 @@ notification that every broker hears (reference: broker-errors 8, configs 2, zoo
 Errors are the KafkaErrors of the API; trouble with ZooKeeper itself is UnknownServerError.
 """
 
-from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, TypeVar
@@ -66,8 +66,16 @@ class ConfigAdmin:
     """Changes the configuration of topics and brokers."""
 
     def __init__(
-        self, zk: ZkClient, broker_id: int, metadata: MetadataCache, config: DynamicConfig
+        self,
+        zk: ZkClient,
+        broker_id: int,
+        metadata: MetadataCache,
+        config: DynamicConfig,
+        refresh: Callable[[str], Awaitable[None]],
     ) -> None:
+        """`refresh(entity)` makes a change effective here before it is answered; the notification
+        brings it to the others."""
+        self._refresh = refresh
         self._zk = zk
         self._broker_id = broker_id
         self._metadata = metadata
@@ -172,6 +180,7 @@ class ConfigAdmin:
 
     async def _write(self, entity: str, values: Mapping[str, str]) -> None:
         await _guard(zk_configs.change_config(self._zk, entity, values))
+        await _guard(self._refresh(entity))
 
 
 def apply_changes(

@@ -94,7 +94,10 @@ class ConfigSync:
             self._config.set_topic(topic, self._readable(found.get(name, {})))
 
     async def _process(self, data: bytes | None, path: str) -> None:
-        entity = zk_configs.decode_change(data, path)
+        await self.refresh(zk_configs.decode_change(data, path))
+
+    async def refresh(self, entity: str) -> None:
+        """Read one entity again, named by its path below `/config`."""
         entity_type, _, name = entity.partition("/")
         if entity_type == TOPICS:
             overrides = await zk_configs.read_config(self._zk, entity)

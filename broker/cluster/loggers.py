@@ -10,7 +10,6 @@ from typing import Final
 
 from kafkalike.config import ConfigEntry, ConfigSource, ConfigSynonym
 from kafkalike.errors import InvalidConfig, InvalidRequest
-from kafkalike.settings import ConfigType
 
 from .config_admin import AlterOperation, ConfigChange
 
@@ -48,9 +47,7 @@ class Loggers:
             level = level_name(logger.getEffectiveLevel())
             source = ConfigSource.DYNAMIC_BROKER_LOGGER
             synonyms = (ConfigSynonym(name, level, source),)
-            entries.append(
-                ConfigEntry(name, level, ConfigType.STRING, source, False, False, synonyms)
-            )
+            entries.append(ConfigEntry(name, level, None, source, False, False, synonyms))
         return entries
 
     def alter(self, changes: Iterable[ConfigChange], *, validate_only: bool) -> None:

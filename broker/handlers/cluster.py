@@ -39,7 +39,7 @@ from ..auth.authorizer import Authorizer, Operation, allows_cluster
 from ..cluster.awaiting import MetadataWaiter
 from ..cluster.metadata_cache import MetadataCache, MetadataSnapshot
 from ..replica.manager import ReplicaManager
-from .request import RequestContext, Route, route
+from .request import RequestContext, Route, message_of, route
 
 _ELECTIONS: Final = (PREFERRED_ELECTION, UNCLEAN_ELECTION)
 _Election = ElectLeadersResponse.ReplicaElectionResult
@@ -120,6 +120,11 @@ class ClusterApi:
         self, request: UpdateFeaturesRequest, ctx: RequestContext
     ) -> Awaitable[UpdateFeaturesResponse]:
         self._require(ctx, Operation.ALTER)
+        # a feature named twice counts once, as the original reads the request
+        first = {update.feature: update for update in reversed(request.feature_updates)}
+        request.feature_updates = [
+            update for update in request.feature_updates if first[update.feature] is update
+        ]
         return self._controller.update_features(request, ctx.api_version)
 
     # -- log directories -----------------------------------------------------------------------
@@ -201,7 +206,7 @@ def _elections(
             _Election.PartitionResult(
                 partition_id=topic_partition.partition,
                 error_code=NONE if error is None else error.code,
-                error_message=None if error is None else str(error),
+                error_message=None if error is None else message_of(error),
             )
         )
     return response

@@ -43,7 +43,7 @@ from ..cluster.dynamic_config import DynamicConfig
 from ..cluster.loggers import Loggers
 from ..cluster.metadata_cache import MetadataCache
 from ..cluster.topic_names import topic_name_problem
-from .request import RequestContext, Route, route
+from .request import RequestContext, Route, message_of, route
 
 TOPIC: Final = 2
 BROKER: Final = 4
@@ -94,13 +94,13 @@ class ConfigsApi:
                 entries = await self._describe(resource.resource_type, resource.resource_name)
             except KafkaError as error:
                 result.error_code = error.code
-                result.error_message = str(error)
+                result.error_message = error.message or ""
                 continue
             wanted = resource.configuration_keys
             result.configs = [
-                _entry(entry, ctx.api_version, with_synonyms=request.include_synonyms)
+                _entry(entry, with_synonyms=request.include_synonyms)
                 for entry in entries
-                if wanted is None or entry.name in wanted
+                if not wanted or entry.name in wanted
             ]
         return response
 
@@ -151,7 +151,7 @@ class ConfigsApi:
                     raise InvalidRequest("Each resource must appear at most once.")
                 await self._replace(resource, ctx, request.validate_only)
             except KafkaError as error:
-                code, message = error.code, str(error)
+                code, message = error.code, message_of(error)
             response.responses.append(
                 AlterConfigsResponse.AlterConfigsResourceResponse(
                     error_code=code,
@@ -193,7 +193,7 @@ class ConfigsApi:
                     raise InvalidRequest("Each resource must appear at most once.")
                 await self._change(resource, ctx, request.validate_only)
             except KafkaError as error:
-                code, message = error.code, str(error)
+                code, message = error.code, message_of(error)
             response.responses.append(
                 IncrementalAlterConfigsResponse.AlterConfigsResourceResponse(
                     error_code=code,
@@ -237,12 +237,11 @@ class ConfigsApi:
             raise ClusterAuthorizationFailed()
 
 
-def _entry(entry: ConfigEntry, version: int, *, with_synonyms: bool) -> _Entry:
+def _entry(entry: ConfigEntry, *, with_synonyms: bool) -> _Entry:
     return _Entry(
         name=entry.name,
         value=entry.value,
         read_only=entry.read_only,
-        is_default=version == 0 and entry.source is ConfigSource.DEFAULT,
         config_source=int(entry.source),
         is_sensitive=entry.sensitive,
         synonyms=[

@@ -279,7 +279,6 @@ class MetadataApi:
         return DescribeClusterResponse(
             error_code=code,
             error_message=f"Endpoint type {kind} is not served here, expected {_BROKER_ENDPOINTS}",
-            endpoint_type=kind,
         )
 
 

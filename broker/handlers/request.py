@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from kafkalike.errors import KafkaError, UnknownServerError
 from kafkalike.protocol.headers import RequestHeader
 
 ANONYMOUS = "User:ANONYMOUS"
@@ -128,6 +129,12 @@ class RequestContext:
     def close_connection(self, reason: str) -> None:
         """Send nothing more to this client after this request's answer, if it has one, and close."""
         self.session.closing = reason
+
+
+def message_of(error: KafkaError) -> str | None:
+    """The text of an error as answers carry it: none for UNKNOWN_SERVER_ERROR, whose text may tell
+    of the inside of this program (reference: broker-errors 2)."""
+    return None if error.code == UnknownServerError.code else error.message
 
 
 Answer: TypeAlias = Any

@@ -46,7 +46,7 @@ from ..cluster.topic_admin import CreatedTopic, NewTopic, TopicAdmin
 from ..cluster.topic_names import CLUSTER_METADATA_TOPIC, is_internal
 from ..replica.manager import ReplicaManager
 from ..replica.values import DeleteRecordsResult
-from .request import RequestContext, Route, route
+from .request import RequestContext, Route, message_of, route
 
 _Created = CreateTopicsResponse.CreatableTopicResult
 _Deleted = DeleteTopicsResponse.DeletableTopicResult
@@ -190,7 +190,7 @@ class TopicsApi:
                 await self._admin.delete(name)
             except KafkaError as error:
                 result.error_code = error.code
-                result.error_message = error.message
+                result.error_message = message_of(error)
                 continue
             waiting.setdefault(name, []).append(result)
         counts = dict.fromkeys(waiting, 0)
@@ -210,7 +210,8 @@ class TopicsApi:
         """The topic's name; fills it in where an id was given."""
         by_id = result.topic_id != ZERO_UUID
         if by_id:
-            result.name = self._metadata.topic_name(result.topic_id)
+            # the controller still knows a topic that is being deleted
+            result.name = self._controller.topic_name(result.topic_id)
             if result.name is None:
                 raise UnknownTopicId()
             if not self._authorizer.allows(
@@ -251,7 +252,7 @@ class TopicsApi:
                 )
             except KafkaError as error:
                 result.error_code = error.code
-                result.error_message = error.message
+                result.error_message = message_of(error)
                 continue
             if not request.validate_only:
                 counts[topic.name] = len(numbers)
@@ -346,7 +347,7 @@ def _new_topic(topic: CreateTopicsRequest.CreatableTopic) -> NewTopic:
 
 def _fail(result: _Created, error: KafkaError) -> None:
     result.error_code = error.code
-    result.error_message = error.message
+    result.error_message = message_of(error)
     result.configs = []
     result.num_partitions = -1
     result.replication_factor = -1

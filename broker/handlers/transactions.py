@@ -29,7 +29,7 @@ from ..cluster.metadata_cache import MetadataCache
 from ..cluster.producer_ids import ProducerIds
 from ..cluster.topic_names import topic_name_problem
 from ..replica.manager import ReplicaManager
-from .request import RequestContext, Route, route
+from .request import RequestContext, Route, message_of, route
 
 _Topic = DescribeProducersResponse.TopicResponse
 _Partition = _Topic.PartitionResponse
@@ -102,7 +102,7 @@ class ProducerIdApi:
                     self._describe(TopicPartition(topic.name, index), partition)
                 except KafkaError as error:
                     partition.error_code = error.code
-                    partition.error_message = str(error)
+                    partition.error_message = message_of(error)
         return response
 
     def _refusal(self, topic: str, ctx: RequestContext) -> KafkaError | None:

@@ -52,7 +52,7 @@ class World(ZkWorld):
         self.sync = ConfigSync(self.zk, self.clock, self.dynamic, 1, logging.getLogger("test"))
         self.run(self.sync.start())
         self.api = ConfigsApi(
-            ConfigAdmin(self.zk, 1, self.metadata, self.dynamic),
+            ConfigAdmin(self.zk, 1, self.metadata, self.dynamic, self.sync.refresh),
             self.dynamic,
             self.metadata,
             authorizer or PermissiveAuthorizer(),

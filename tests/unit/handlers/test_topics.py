@@ -43,6 +43,9 @@ class FakeController:
     def __init__(self, is_active: bool) -> None:
         self.is_active = is_active
 
+    def topic_name(self, topic_id: bytes) -> str | None:
+        return "known" if topic_id == ID_KNOWN else None
+
 
 class World(ZkWorld):
     def __init__(
