@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import Final
 
 from twisted.internet.defer import Deferred
-from twisted.python.failure import Failure
 
 from kafkalike.errors import (
     NONE,
@@ -25,7 +24,9 @@ from kafkalike.errors import (
     error_name,
 )
 from kafkalike.messages.control import AlterPartitionRequest, AlterPartitionResponse
+from kafkalike.net.client import PeerError
 from kafkalike.runtime.ports import Clock, Timer
+from kafkalike.runtime.tasks import Tasks
 from kafkalike.types import RECOVERED, ZERO_UUID, TopicPartition
 
 from .partition import IsrDecision, IsrProposal, Partition
@@ -86,6 +87,7 @@ class IsrManager:
         """Told of every answer: partition, proposal, error code."""
         self._items: dict[TopicPartition, _Item] = {}
         self._in_flight = False
+        self._tasks = Tasks(logger)
         self._timer: Timer | None = None
         self._stopped = False
 
@@ -110,6 +112,7 @@ class IsrManager:
         """Send nothing more."""
         self._stopped = True
         self._items.clear()
+        self._tasks.stop()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -123,7 +126,7 @@ class IsrManager:
         self._timer = self._clock.call_later(0, self._send_all)
 
     def _send_later(self) -> None:
-        if self._timer is None and not self._stopped:
+        if self._timer is None and self._items and not self._stopped:
             self._timer = self._clock.call_later(RESEND_S, self._send_all)
 
     def _send_all(self) -> None:
@@ -136,10 +139,22 @@ class IsrManager:
         if not self._items:
             return
         self._in_flight = True
-        items = list(self._items.values())
-        epoch = self._broker_epoch()
-        answer = self._send(self._request(items, epoch))
-        answer.addBoth(self._answered, items)
+        self._tasks.spawn(self._exchange(list(self._items.values())), "ISR changes")
+
+    async def _exchange(self, items: list[_Item]) -> None:
+        """One request and its answer.  Whatever happens, what got no answer is sent again."""
+        try:
+            response = await self._send(self._request(items, self._broker_epoch()))
+            if not self._stopped:
+                self._answered(response, items)
+        except PeerError as error:
+            self._logger.warning("no answer to ISR changes: %s", error)
+        finally:
+            self._in_flight = False
+            if any(self._items.get(item.partition.topic_partition) is item for item in items):
+                self._send_later()
+            else:
+                self._send_soon()
 
     def _request(self, items: list[_Item], broker_epoch: int) -> AlterPartitionRequest:
         topics: dict[tuple[str, bytes], _Topic] = {}
@@ -170,34 +185,17 @@ class IsrManager:
 
     # -- answers -------------------------------------------------------------------------------
 
-    def _answered(self, response: AlterPartitionResponse | Failure, items: list[_Item]) -> None:
-        self._in_flight = False
-        if self._stopped:
-            return
-        if isinstance(response, Failure):
-            self._logger.warning("no answer to ISR changes: %s", response.getErrorMessage())
-            self._send_later()
-            return
+    def _answered(self, response: AlterPartitionResponse, items: list[_Item]) -> None:
         if response.error_code != NONE:
             self._logger.warning("ISR changes refused: %s", error_name(response.error_code))
-            self._send_later()
             return
-        unanswered = False
         answers = _by_partition(response, items)
         for item in items:
             key = item.partition.topic_partition
             answer = answers.get(key)
-            if self._items.get(key) is not item:
-                continue
-            if answer is None:
-                unanswered = True
-                continue
-            del self._items[key]
-            self._settle(item, answer)
-        if unanswered:
-            self._send_later()
-        else:
-            self._send_soon()
+            if answer is not None and self._items.get(key) is item:
+                del self._items[key]
+                self._settle(item, answer)
 
     def _settle(self, item: _Item, answer: AlterPartitionResponse.TopicData.PartitionData) -> None:
         partition, proposal, code = item.partition, item.proposal, answer.error_code

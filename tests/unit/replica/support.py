@@ -7,6 +7,7 @@ or `advance` says so; answers may be held or connections cut on the way.
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable
+from itertools import count as count_from
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ from kafkalike.errors import (
     IneligibleReplica,
     InvalidUpdateVersion,
     KafkaError,
+    StaleBrokerEpoch,
 )
 from kafkalike.messages.control import (
     AlterPartitionRequest,
@@ -75,9 +77,9 @@ def batch(*values: str, **fields: Any) -> bytearray:
 def values_of(records: Any) -> list[str]:
     """The values of all whole batches in what a fetch returned."""
     data = records.read() if isinstance(records, FileRange) else bytes(records or b"")
-    found = []
+    found: list[str] = []
     for one in iterate_batches(data):
-        found.extend((record.value or b"").decode() for record in one.records())  # type: ignore[union-attr]
+        found.extend((record.value or b"").decode() for record in one.records())
     return found
 
 
@@ -88,8 +90,8 @@ def contents(log: Log) -> list[tuple[int, int, str]]:
         for located in segment.iterate(0):
             one = located.batch
             found.extend(
-                (record.offset, one.partition_leader_epoch, (record.value or b"").decode())  # type: ignore[union-attr]
-                for record in one.records()  # type: ignore[union-attr]
+                (record.offset, one.partition_leader_epoch, (record.value or b"").decode())
+                for record in one.records()
             )
     return found
 
@@ -116,7 +118,7 @@ class Logs(LogManager):
             self.disk.make_dirs(path)
         config = BrokerConfig.parse(properties(broker_id) | {"log.dirs": ",".join(paths)})
         self.config = LogConfig.from_broker(config)
-        self.failed: Callable[[str], object] = lambda path: None
+        self.failed: Callable[[str], None] = lambda path: None
         self.deleted: list[TopicPartition] = []
         super().__init__(
             config,
@@ -125,9 +127,12 @@ class Logs(LogManager):
             disk=self.disk,
             threads=InlineThreads(),
             log_config=lambda topic: self.config,
-            on_dir_failure=lambda path: self.failed(path) and None,
+            on_dir_failure=self._tell,
         )
         result_of(as_deferred(self.startup()))
+
+    def _tell(self, path: str) -> None:
+        self.failed(path)
 
     @property
     def logs(self) -> dict[TopicPartition, Log]:
@@ -255,6 +260,7 @@ class Broker:
         wire: Wire | None = None,
         controller: "Controller | None" = None,
         dirs: int = 1,
+        epoch: int = 100,
         settings: dict[str, str] | None = None,
     ) -> None:
         self.id = broker_id
@@ -262,7 +268,7 @@ class Broker:
         self.config = BrokerConfig.parse(properties(broker_id, **settings or {}))
         self.logs = Logs(root, clock, broker_id, dirs)
         self.metadata = MetadataCache(broker_id)
-        self.epoch = 100
+        self.epoch = epoch
         self.changes: list[StateChange] = []
         self.losses: list[Loss] = []
         self.failed_dirs: list[str] = []
@@ -352,11 +358,13 @@ class Broker:
         to: TopicPartition = T0,
         acks: int = 1,
         timeout_ms: int = 1000,
-        **fields: Any,
+        producer: dict[str, int] | None = None,
     ) -> "Deferred[AppendResult]":
         """Append one batch; fires with its result."""
         results = self.replicas.append(
-            [AppendEntry(to, batch(*values, **fields))], required_acks=acks, timeout_ms=timeout_ms
+            [AppendEntry(to, batch(*values, **producer or {}))],
+            required_acks=acks,
+            timeout_ms=timeout_ms,
         )
         if isinstance(results, Deferred):
             return results.addCallback(lambda waited: waited[0])
@@ -605,6 +613,10 @@ class Controller:
         result: "Deferred[AlterPartitionResponse]",
     ) -> None:
         response = AlterPartitionResponse(topics=[])
+        asker = self.cluster.wire.brokers.get(source)
+        if asker is None or asker.epoch != request.broker_epoch:
+            response.error_code = StaleBrokerEpoch.code
+            request.topics = []
         refusal = self.refuse_with.pop(0) if self.refuse_with else NONE
         for topic in request.topics:
             answer = AlterPartitionResponse.TopicData(topic_id=topic.topic_id, partitions=[])
@@ -655,6 +667,7 @@ class Cluster:
         self.settings = settings
         self.clock = FakeClock()
         self.wire = Wire()
+        self.broker_epochs = count_from(100)
         self.controller = Controller(self)
         for broker_id in range(1, count + 1):
             self.start(broker_id)
@@ -667,6 +680,7 @@ class Cluster:
             self.clock,
             wire=self.wire,
             controller=self.controller,
+            epoch=next(self.broker_epochs),
             settings=self.settings,
         )
 
@@ -681,7 +695,7 @@ class Cluster:
         broker = self.wire.brokers.pop(broker_id)
         broker.logs.checkpoint_high_watermarks = lambda: succeed(None)  # type: ignore[method-assign]
         broker.replicas.stop()
-        del broker.logs.checkpoint_high_watermarks  # type: ignore[method-assign]
+        del broker.logs.checkpoint_high_watermarks
         broker.logs.crash(checkpoint=checkpoint)
 
     def settle(self) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from kafkalike.broker.replica.values import AppendResult
 from kafkalike.errors import NONE
+from kafkalike.net.client import PeerDisconnected
 from tests.fakes import FakeRandom, result_of
 
 from .support import T0, Cluster, contents
@@ -209,7 +210,7 @@ def test_lost_answer_to_an_isr_change_does_not_stop_the_partition(cluster: Clust
     cluster.controller.decide(source, request, type(result)())
     assert cluster.controller.states[T0].isr == (1, 2)
     assert cluster[1].partition().isr == (1, 2, 3)
-    result.errback(ConnectionError("lost"))
+    result.errback(PeerDisconnected("lost"))
     cluster.advance(1)
     assert cluster[1].partition().isr == (1, 2)
     assert cluster[1].partition().partition_epoch == 1
@@ -308,6 +309,7 @@ class History:
     def set_min_isr(self, broker_id: int) -> None:
         logs = self.cluster[broker_id].logs
         logs.config = logs.config.with_overrides({"min.insync.replicas": "2"})
+        logs.topic_config_changed("t")
 
     def pick(self, choices: Sequence[int]) -> int:
         return choices[self.chance.randrange(len(choices))]
@@ -379,16 +381,20 @@ class History:
             self.controller.elect(T0, leader, isr=isr)
 
     def restart(self) -> None:
+        leader = self.controller.states[T0].leader
         for broker_id in self.dead:
             self.cluster.start(broker_id)
             self.set_min_isr(broker_id)
-            self.controller.announce(T0)
+            if broker_id == leader:
+                self.controller.elect(T0, leader)
+            else:
+                self.controller.announce(T0)
 
     def lose_answers(self) -> None:
         """What waits at the controller is decided, and the brokers never hear of it."""
         for source, request, result in self.controller.pending:
             self.controller.decide(source, request, type(result)())
-            result.errback(ConnectionError("lost"))
+            result.errback(PeerDisconnected("lost"))
         self.controller.pending.clear()
         self.controller.silent = False
 

@@ -459,11 +459,10 @@ def test_list_offsets_checks_epoch_and_role(broker: Broker) -> None:
 
 def test_offset_for_leader_epoch(epochs: Broker) -> None:
     def ask(leader_epoch: int, current: int = 5) -> tuple[int, int]:
-        return tuple(
-            epochs.replicas.offset_for_leader_epoch(
-                T0, current_leader_epoch=current, leader_epoch=leader_epoch, replica_id=-1
-            )
+        found = epochs.replicas.offset_for_leader_epoch(
+            T0, current_leader_epoch=current, leader_epoch=leader_epoch, replica_id=-1
         )
+        return found.leader_epoch, found.end_offset
 
     assert [ask(epoch) for epoch in (1, 2, 3, 4, 5, 6, 0)] == [
         (1, 2), (1, 2), (3, 3), (3, 3), (5, 3), (-1, -1), (0, 0),

@@ -679,12 +679,12 @@ def test_number_of_loops_can_change(world: World) -> None:
 def test_loop_that_ends_by_a_bug_starts_again(world: World) -> None:
     world.follow()
     _, _, result = world.leader.asked.pop()
-    # An answer of a kind that nobody foresaw: the bytes of a list-offsets answer, say.
+    # A bug, as nobody foresees one.
     world.broker.replicas.fetchers._fetchers[(2, 0)]._process = None  # type: ignore[method-assign,assignment]
     result.callback(FetchResponse(session_id=7, responses=[topic_data([partition_data()])]))
     world.settle()
     assert world.leader.asked == []
-    del world.broker.replicas.fetchers._fetchers[(2, 0)]._process  # type: ignore[attr-defined]
+    del world.broker.replicas.fetchers._fetchers[(2, 0)]._process
     world.advance(1.1)
     world.advance(1.1)
     assert (world.request.session_id, world.request.session_epoch) == (0, 0)

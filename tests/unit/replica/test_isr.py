@@ -19,6 +19,7 @@ from kafkalike.errors import (
     UnknownTopicOrPartition,
 )
 from kafkalike.messages.control import AlterPartitionRequest, AlterPartitionResponse
+from kafkalike.net.client import PeerDisconnected
 from kafkalike.types import TopicPartition
 from tests.fakes import FakeClock, result_of
 
@@ -332,7 +333,7 @@ def test_top_level_error_is_sent_again_with_the_present_broker_epoch(world: Worl
 def test_no_answer_at_all_is_sent_again(world: World) -> None:
     pending(world)
     _, result = world.controller.asked.pop()
-    result.errback(ConnectionError("lost"))
+    result.errback(PeerDisconnected("lost"))
     world.clock.advance(0.06)
     assert len(world.controller.asked) == 1
 

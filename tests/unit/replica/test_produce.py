@@ -44,6 +44,10 @@ def follow(broker: Broker, replica: int, offset: int, key: TopicPartition = T0) 
     return broker.fetch(fetch_request({key: offset}, replica_id=replica), 12)
 
 
+def note(result: object, order: list[str], who: str) -> None:
+    order.append(who)
+
+
 @pytest.mark.parametrize("acks", [0, 1, -1])
 def test_single_replica_is_answered_without_waiting(broker: Broker, acks: int) -> None:
     broker.lead()
@@ -106,8 +110,8 @@ def test_acknowledgement_comes_before_the_fetchers_are_served(broker: Broker) ->
     for number in range(3):
         consumer = broker.fetch(fetch_request({T0: 0}, max_wait_ms=1000), 12)
         assert isinstance(consumer, Deferred)
-        consumer.addCallback(lambda _, n=number: order.append(f"consumer {n}"))
-    broker.produce("a", acks=-1).addCallback(lambda _: order.append("producer"))
+        consumer.addCallback(note, order, f"consumer {number}")
+    broker.produce("a", acks=-1).addCallback(note, order, "producer")
     follow(broker, 2, 0)
     follow(broker, 2, 1)
     assert order == []
@@ -216,7 +220,7 @@ def test_errors_before_the_log(broker: Broker) -> None:
             [AppendEntry(internal, batch("a"))],
             required_acks=1,
             timeout_ms=0,
-            **allowed,  # type: ignore[arg-type]
+            **allowed,
         )
         assert isinstance(results, list) and results[0].error_code == NONE
     broker.order(leader=2, epoch=1, replicas=[1, 2])
@@ -254,8 +258,8 @@ def test_duplicate_of_an_idempotent_producer_waits_for_its_first_copy(broker: Br
     """I7: a retry is acknowledged only once the original is replicated."""
     broker.lead(replicas=[1, 2], isr=[1, 2])
     identity = {"producer_id": 5, "producer_epoch": 0, "base_sequence": 0}
-    first = broker.produce("a", acks=-1, **identity)
-    again = broker.produce("a", acks=-1, **identity)
+    first = broker.produce("a", acks=-1, producer=identity)
+    again = broker.produce("a", acks=-1, producer=identity)
     assert not again.called and broker.log().log_end_offset == 1
     follow(broker, 2, 1)
     broker.clock.run_soon()

@@ -209,7 +209,7 @@ def test_remote_replicas_start_unknown_on_a_new_leader_and_keep_their_offset_on_
     assert two.last_caught_up_s == two.last_fetch_s == 50
     assert three.last_caught_up_s == three.last_fetch_s == float("-inf")
     broker.order(leader=2, epoch=2, replicas=[1, 2, 3])
-    assert partition.remotes == ()
+    assert not partition.remotes
     broker.lead(epoch=3, replicas=[1, 2, 3], isr=[1, 2])
     two, three = partition.remotes
     assert (two.log_end_offset, two.log_start_offset, two.last_caught_up_s) == (-1, -1, 50)
