@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 LIMIT_S: Final = 60.0
@@ -73,7 +74,7 @@ def produce(
     """Offsets in the order of the values; raises when one was not acknowledged."""
     settings = {"bootstrap.servers": bootstrap, "linger.ms": 5, "acks": "all", "batch.size": 50_000}
     settings.update({key.replace("_", "."): value for key, value in config.items()})
-    producer = Producer(settings)
+    producer: Any = Producer(settings)
     offsets: dict[int, int] = {}
     failures: list[Any] = []
 
@@ -101,7 +102,7 @@ def produce(
 
 def consume(bootstrap: str, topic: str, count: int, partition: int = 0) -> list[bytes]:
     """The first `count` values of a partition."""
-    consumer = Consumer(
+    consumer: Any = Consumer(
         {
             "bootstrap.servers": bootstrap,
             "group.id": "none",

@@ -77,6 +77,15 @@ def wait_in_sync(zk: Zk, topic: str, partition: int = 0, count: int = 3) -> dict
     return eventually(probe, 60, what=f"{count} replicas of {topic}-{partition} in sync") or {}
 
 
+def wait_equal(cluster: BrokerCluster, topic: str) -> None:
+    """Wait until every broker has the same segments of partition 0."""
+
+    def probe() -> bool:
+        return all(files_of(b, topic) == files_of(cluster[1], topic) for b in cluster.brokers)
+
+    assert eventually(probe, what="equal replicas")
+
+
 def test_replicas_are_equal_byte_for_byte(make_cluster: ClusterMaker) -> None:
     cluster = make_cluster(3)
     clients.create_topic(
@@ -96,8 +105,7 @@ def test_replicas_are_equal_byte_for_byte(make_cluster: ClusterMaker) -> None:
     assert found == values * len(clients.CODECS)
     first = files_of(cluster[1], "t")
     assert len(first) > 1
-    for broker in cluster.brokers[1:]:
-        assert eventually(lambda b=broker: files_of(b, "t") == files_of(cluster[1], "t"))
+    wait_equal(cluster, "t")
     assert cluster.errors() == []
 
 
@@ -119,8 +127,11 @@ def test_a_killed_controller_is_replaced_and_nothing_is_lost(make_cluster: Clust
             return new_id != old_id and new_epoch > old_epoch
 
         assert eventually(replaced, 30)
-        for partition in range(6):
-            assert eventually(lambda p=partition: zk.state("t", p)["leader"] not in (old_id, -1))
+
+        def all_led() -> bool:
+            return all(zk.state("t", p)["leader"] not in (old_id, -1) for p in range(6))
+
+        assert eventually(all_led)
         clients.produce(cluster.bootstrap, "t", values[300:600], partition=0)
         clients.create_topic(cluster.bootstrap, "later", partitions=2, replicas=2)
         cluster[old_id].start()
@@ -129,8 +140,7 @@ def test_a_killed_controller_is_replaced_and_nothing_is_lost(make_cluster: Clust
         clients.produce(cluster.bootstrap, "t", values[600:], partition=0)
         wait_in_sync(zk, "t")
     assert clients.consume(cluster.bootstrap, "t", 900) == values
-    for broker in cluster.brokers:
-        assert eventually(lambda b=broker: files_of(b, "t") == files_of(cluster[1], "t"))
+    wait_equal(cluster, "t")
 
 
 def test_a_frozen_controller_wakes_up_as_an_ordinary_broker(make_cluster: ClusterMaker) -> None:
