@@ -455,8 +455,9 @@ class Node:
     def _dir_failed_in_logs(self, path: str) -> None:
         """A log directory failed: its partitions go offline and the controller is told."""
         if hasattr(self, "_replicas"):
-            self._replicas.log_dir_failed(path)
-        self._dir_failed(path)
+            self._replicas.log_dir_failed(path)  # which tells `_dir_failed`
+        else:
+            self._dir_failed(path)
 
     def _dir_failed(self, path: str) -> None:
         self._logger.error("log directory is offline path=%s", path)
