@@ -73,6 +73,7 @@ class BrokerConfig(BrokerKeys):
     listeners: tuple[Endpoint, ...]
     advertised_listeners: tuple[Endpoint, ...]
     log_dirs: tuple[str, ...]
+    zookeeper_connect: str
     inter_broker_listener: str
     """Name of the listener that brokers use among themselves."""
     control_plane_listener: str
@@ -102,6 +103,7 @@ class BrokerConfig(BrokerKeys):
             self.advertised_listeners = parse_listeners(
                 "advertised.listeners", self.advertised_listeners_text, self.security_protocols
             )
+        self.zookeeper_connect = self.zookeeper_connect_text or ""
         text = self.log_dir if self.log_dirs_text is None else self.log_dirs_text
         self.log_dirs = tuple(part.strip() for part in text.split(",") if part.strip())
         self.inter_broker_listener = (
@@ -114,7 +116,7 @@ class BrokerConfig(BrokerKeys):
     def _check(self) -> None:
         self._check_served()
         self._check_listeners()
-        if not self.zookeeper_connect:
+        if not self.zookeeper_connect_text:
             raise ConfigError(
                 "zookeeper.connect", None, "expected host:port[,host:port...][/chroot]"
             )

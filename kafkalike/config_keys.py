@@ -476,7 +476,7 @@ class BrokerKeys(Settings):
     unstable_api_versions_enable: Bool = setting(False, internal=True)
     unstable_feature_versions_enable: Bool = setting(False, internal=True)
     zookeeper_client_cnxn_socket: Text | None = setting(None, name="zookeeper.clientCnxnSocket")
-    zookeeper_connect: Text | None = setting(None)
+    zookeeper_connect_text: Text | None = setting(None, name="zookeeper.connect")
     zookeeper_connection_timeout_ms: Int | None = setting(None)
     zookeeper_max_in_flight_requests: Int = setting(10, low=1)
     zookeeper_metadata_migration_enable: Bool = setting(False)

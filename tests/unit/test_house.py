@@ -40,6 +40,7 @@ BROKER_ORDER = {
     "server": 5,
     "node": 6,
 }
+DEFERREDS = ("twisted.internet.defer", "twisted.python.failure")
 TWISTED_ALLOWED = (
     "kafkalike/runtime/",
     "kafkalike/net/",
@@ -158,7 +159,7 @@ def test_the_outside_world_enters_by_its_doors(path: pathlib.Path) -> None:
         first = module.split(".")[0]
         if first == "kazoo":
             assert name == "zk/kazoo_client.py", f"{name}:{line} imports {module}"
-        if first == "twisted" and not module.startswith("twisted.internet.defer"):
+        if first == "twisted" and not module.startswith(DEFERREDS):
             assert name.startswith(TWISTED_ALLOWED), f"{name}:{line} imports {module}"
         if module == "twisted.internet.reactor":
             assert name == "kafkalike/runtime/reactor.py", f"{name}:{line} imports the reactor"
