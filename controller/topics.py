@@ -137,6 +137,7 @@ class TopicChanger:
     async def partition_modifications(self, topic: str) -> None:
         """A topic's node was rewritten: perhaps by CreatePartitions."""
         if topic not in self._context.topics:
+            await self.topic_change()  # it could not be read before, perhaps it can now
             return
         watch = self._term.watches.arm(paths.topic(topic))
         found = (await topics.read_topics(self._term.zk, [topic], watch)).get(topic)

@@ -761,6 +761,34 @@ def test_corrupt_znodes_stop_nobody_else() -> None:
     assert world.leader("good") == 2
 
 
+def test_topic_that_is_repaired_is_taken_up_and_its_old_state_too() -> None:
+    """A leftover state node: Kafka would leave the partition without a leader."""
+    world = cluster()
+    logging.getLogger("test.controller.1").setLevel(logging.CRITICAL)
+    leftover = PartitionState(LeaderAndIsr(9, 4, (9, 2)), 1)
+    world.coordination.create(paths.partition_state("u", 0), leftover.encode())
+    world.settle()
+    info = TopicInfo({0: ReplicaAssignment((1, 2))}, b"u" * 16)
+    world.coordination.set(paths.topic("u"), info.encode())
+    world.settle()
+    assert world.state("u").leader_and_isr == LeaderAndIsr(2, 5, (2,), partition_epoch=1)
+    assert world.brokers[2].hosted[TopicPartition("u", 0)].leader == 2
+    world.check_agreement()
+
+
+def test_replica_taken_away_while_its_broker_is_down_is_deleted_later() -> None:
+    world = cluster()
+    world.brokers[3].kill()
+    world.settle()
+    assert world.reassign({T0: (1, 2)}) == {T0: 0}
+    assert T0 in world.brokers[3].hosted
+    world.brokers[3].start()
+    world.settle()
+    assert T0 not in world.brokers[3].hosted
+    assert T1 in world.brokers[3].hosted
+    world.check_agreement()
+
+
 def test_topic_without_id_gets_one() -> None:
     world = cluster()
     world.coordination.create(paths.topic("old"), b'{"version":1,"partitions":{"0":[1,2]}}')
