@@ -11,7 +11,12 @@ from collections.abc import Awaitable, Callable, Collection
 from typing import TypeVar
 
 from kafkalike.controller.api import Controller
-from kafkalike.errors import NONE, ClusterAuthorizationFailed, UnknownServerError
+from kafkalike.errors import (
+    NONE,
+    ClusterAuthorizationFailed,
+    InvalidRequest,
+    UnknownServerError,
+)
 from kafkalike.messages.control import (
     AlterPartitionRequest,
     AlterPartitionResponse,
@@ -33,6 +38,7 @@ from kafkalike.types import TopicPartition
 
 from ..auth.authorizer import Authorizer, Operation, allows_cluster
 from ..cluster.metadata_cache import MetadataCache
+from ..cluster.topic_names import topic_name_problem
 from ..replica.manager import ReplicaManager
 from .request import RequestContext, Route, route
 
@@ -75,6 +81,7 @@ class ControlApi:
         self, request: LeaderAndIsrRequest, ctx: RequestContext
     ) -> LeaderAndIsrResponse:
         self._check(ctx, request.is_kraft_controller)
+        _check_partitions(request)
         async with self._lock:
             await self._registered()
             unknown = self._topics_without_log(request)
@@ -131,6 +138,21 @@ class ControlApi:
             if hosted(TopicPartition(state.topic_name, state.partition_index)) is None:
                 topics[state.topic_name] = None
         return list(topics)
+
+
+def _check_partitions(request: LeaderAndIsrRequest) -> None:
+    """Refuse what cannot be the name of a directory here: a controller never says such a thing.
+
+    Raises InvalidRequest; otherwise the failing disk call would be taken for a failing disk.
+    """
+    states = [(topic.topic_name, topic.partition_states) for topic in request.topic_states]
+    states += [(state.topic_name, [state]) for state in request.ungrouped_partition_states]
+    for name, partitions in states:
+        problem = topic_name_problem(name)
+        if problem is None and any(state.partition_index < 0 for state in partitions):
+            problem = f"Topic {name} has a partition below zero"
+        if problem is not None:
+            raise InvalidRequest(problem)
 
 
 class ControllerApi:
