@@ -34,6 +34,7 @@ class LoadedDir:
     to_delete: list[str] = field(default_factory=list)
     """Paths of `-delete` directories."""
     high_watermarks: dict[TopicPartition, int] = field(default_factory=dict)
+    cleaner_offsets: dict[TopicPartition, int] = field(default_factory=dict)
 
 
 class _LoadingPool(FilePool):
@@ -81,6 +82,7 @@ def load_dir(
         disk.sync_dir(path)
     recovery_points = _lenient_offsets(directory, checkpoints.RECOVERY_POINT_FILE)
     log_starts = _lenient_offsets(directory, checkpoints.LOG_START_FILE)
+    loaded.cleaner_offsets = _lenient_offsets(directory, checkpoints.CLEANER_FILE)
     loaded.high_watermarks = _offsets(directory, checkpoints.HIGH_WATERMARK_FILE)
     for name in disk.list(path):
         dir_path = f"{path}/{name}"

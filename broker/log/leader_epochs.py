@@ -59,7 +59,7 @@ class LeaderEpochs:
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
         """(largest known epoch <= `epoch`, where the next one starts); (-1, -1) when unknown."""
         epochs, starts = self._epochs, self._starts
-        if epoch < 0 or not epochs:
+        if epoch == -1 or not epochs:  # other epochs below 0 count as older than the first
             return UNDEFINED
         if epoch == epochs[-1]:
             return epoch, log_end_offset

@@ -68,6 +68,7 @@ __all__ = [
 
 _logger = logging.getLogger(__name__)
 
+MAX_OFFSET: Final = 0x7FFFFFFFFFFFFFFF
 LATEST_TIMESTAMP: Final = -1
 EARLIEST_TIMESTAMP: Final = -2
 MAX_TIMESTAMP: Final = -3
@@ -126,7 +127,6 @@ class Log:
         "_rules",
         "_segments",
         "_snapshots",
-        "_truncations",
         "config",
         "dir",
         "directory",
@@ -136,9 +136,11 @@ class Log:
         "is_metadata_pending",
         "log_end_offset",
         "log_start_offset",
+        "lowest_truncation",
         "recovery_point",
         "topic_id",
         "topic_partition",
+        "truncations",
     )
 
     def __init__(
@@ -184,7 +186,9 @@ class Log:
             self._epochs.load(epochs)
         self._producers = producers or ProducerState(str(topic_partition))
         self._snapshots = snapshots or []
-        self._truncations = 0
+        self.truncations = 0
+        self.lowest_truncation = MAX_OFFSET
+        """Lowest offset this log was cut to since the cleaner looked."""
         self._first_unstable: int | None = None
         self._producers.on_high_watermark(self.high_watermark)
         self._refresh_unstable()
@@ -788,7 +792,8 @@ class Log:
         return True
 
     def _truncate(self, offset: int) -> None:
-        self._truncations += 1
+        self.truncations += 1
+        self.lowest_truncation = min(self.lowest_truncation, offset)
         touches_producers = self._has_producers_above(offset)
         keep = bisect_right(self._bases, offset)
         removed = self._segments[keep:]
@@ -876,7 +881,8 @@ class Log:
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Drop everything and start an empty log at `offset`."""
         self.directory.check_online()
-        self._truncations += 1
+        self.truncations += 1
+        self.lowest_truncation = min(self.lowest_truncation, offset)
         try:
             removed = self._segments
             self._segments, self._bases = [], []
@@ -952,6 +958,9 @@ class Log:
         first = self._segments.index(old[0])
         assert self._segments[first : first + len(old)] == old
         assert old[-1] is not self._active
+        kept = {segment.base_offset for segment in new}
+        gone = {segment.base_offset for segment in old} - kept
+        self._drop_snapshots([offset for offset in self._snapshots if offset in gone])
         self._remove_segments(old, self.config.file_delete_delay_ms / 1000)
         self._segments[first : first + len(old)] = new
         self._bases = [segment.base_offset for segment in self._segments]
@@ -1081,11 +1090,11 @@ class Log:
         )
         epochs = self.epochs_file() if self._epochs_dirty else None
         self._epochs_dirty = False
-        return FlushPlan(end, paths, self.dir, epochs, self._truncations)
+        return FlushPlan(end, paths, self.dir, epochs, self.truncations)
 
     def flushed(self, plan: FlushPlan) -> None:
         """A flush plan was run: the recovery point moves, unless the log was cut meanwhile."""
-        if plan.truncations == self._truncations and plan.offset > self.recovery_point:
+        if plan.truncations == self.truncations and plan.offset > self.recovery_point:
             self.recovery_point = plan.offset
 
     def flush(self) -> None:

@@ -30,6 +30,7 @@ from kafkalike.types import TopicPartition
 
 from . import checkpoints
 from .checkpoints import CorruptCheckpoint
+from .cleaner import LogCleaner
 from .dir_loader import LoadedDir, StartupError, load_dir, open_dir
 from .directory import FilePool, IndexCache, LogDirectory
 from .log import FlushPlan, Log
@@ -99,6 +100,7 @@ class LogManager:
         self._unsynced: set[LogDirectory] = set()
         self._flushes: dict[Log, _Flush] = {}
         self._timers: dict[str, Timer] = {}
+        self.cleaner = LogCleaner(config, clock=clock, disk=disk, logs=self._logs.values)
         self._is_stopping = False
 
     # -- start ---------------------------------------------------------------------------------
@@ -173,6 +175,7 @@ class LogManager:
         home.was_clean = loaded.was_clean
         home.is_loaded = True
         self._stored_high_watermarks.update(loaded.high_watermarks)
+        self.cleaner.offsets.update(loaded.cleaner_offsets)
         for log in loaded.logs:
             table = self._future_logs if log.is_future else self._logs
             other = table.get(log.topic_partition)
@@ -217,6 +220,8 @@ class LogManager:
         self._every("high watermarks", period_ms, period_ms, self.checkpoint_high_watermarks)
         period_ms = config.producer_id_expiration_check_interval_ms
         self._every("producers", period_ms, period_ms, self._expire_producers)
+        if config.log_cleaner_enable:
+            self.cleaner.start()
 
     def _every(
         self, name: str, delay_ms: int, period_ms: int, action: Callable[[], object]
@@ -413,6 +418,7 @@ class LogManager:
         self._retire(log, DirKind.DELETE)
 
     def _note_deleted(self, topic_partition: TopicPartition) -> None:
+        self.cleaner.forget(topic_partition)
         if not self._deleted:
             self._clock.call_later(0, self._write_all_checkpoints)
         self._deleted.add(topic_partition)
@@ -466,6 +472,7 @@ class LogManager:
         self._sync_names_soon(future.directory)
         if current is not None:
             future.update_high_watermark(current.high_watermark)
+            self.cleaner.checkpoint(future)
             self._retire(current, DirKind.DELETE)
         self._preferred.pop(topic_partition, None)
         self._write_all_checkpoints()
@@ -485,7 +492,7 @@ class LogManager:
 
         Intervals count from the next time a timer is set.
         """
-        self._config = config
+        self._config = self.cleaner.config = config
         for log in self.all_logs():
             log.producer_state.expiration_ms = config.producer_id_expiration_ms
             log.producer_state.verification_required = (
@@ -636,6 +643,7 @@ class LogManager:
         self._is_stopping = True
         for timer in self._timers.values():
             timer.cancel()
+        await self.cleaner.stop()
         waiting = [
             home.directory.run(partial(_sync_all, self._disk, self._close_logs(home)), "closing")
             .addCallback(_note_flushed)

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from kafkalike.records.batch import HEADER_BYTES, MIN_PREFIX_BYTES, CorruptBatch, RecordBatch
 from kafkalike.records.legacy import LegacyBatch
 from kafkalike.records.scan import AnyBatch, batch_at, batch_size
-from kafkalike.runtime.ports import Buffer, File
+from kafkalike.runtime.ports import Buffer, File, NoSuchFile
 
 from .directory import LogDirectory
 from .index import CorruptIndex, OffsetIndex, TimeIndex, TransactionIndex
@@ -267,7 +267,10 @@ class LogSegment:
 
     @property
     def last_modified_ms(self) -> int:
-        return self.directory.disk.mtime_ms(self.path)
+        try:
+            return self.directory.disk.mtime_ms(self.path)
+        except NoSuchFile:  # nothing has been written yet
+            return self.directory.clock.now_ms()
 
     @property
     def first_timestamp(self) -> int:
@@ -314,40 +317,7 @@ class LogSegment:
         ends the walk.  Raises CorruptBatch at bytes that are none.
         """
         stop = self.size if end is None else end
-        file = self.file
-        window = _SCAN_BYTES if headers_only else _READ_BYTES
-        while position < stop:
-            chunk = file.pread(min(window, stop - position), position)
-            at, available = 0, len(chunk)
-            if available < MIN_PREFIX_BYTES:
-                return
-            while True:
-                size = batch_size(chunk, at, available)
-                if size > stop - position - at:
-                    return
-                if size == 0:
-                    break  # the prefix lies beyond the chunk
-                if headers_only and chunk[at + 16] == 2:
-                    if at + HEADER_BYTES > available:
-                        break
-                elif at + size > available:
-                    break
-                yield Located(position + at, batch_at(chunk, at))
-                at += size
-                if at >= available:
-                    break
-            if at == 0:
-                # Not even one batch fits the window (or the file is shorter than it should be).
-                if size == 0 or available < min(window, stop - position):
-                    return
-                if size > LARGEST_BATCH_BYTES:
-                    raise CorruptBatch(f"{self.path}: a batch at {position} declares {size} bytes")
-                chunk = file.pread(size, position)
-                if len(chunk) < size:
-                    return
-                yield Located(position, batch_at(chunk, 0))
-                at = size
-            position += at
+        return walk(self.file, position, stop, headers_only=headers_only)
 
     def next_offset(self) -> int:
         """The offset behind the last batch, found by the index and a walk from its last entry."""
@@ -423,3 +393,44 @@ def read_facts(batch: AnyBatch) -> BatchFacts:
         return BatchFacts(batch.base_offset, batch.last_offset, batch.size, batch.max_timestamp)
     assert isinstance(batch, LegacyBatch)
     return BatchFacts(batch.last_offset, batch.last_offset, batch.size, batch.max_timestamp)
+
+
+def walk(file: File, position: int, stop: int, *, headers_only: bool = False) -> Iterator[Located]:
+    """The batches of an open log file from `position` up to `stop`.
+
+    With `headers_only` the batches' payloads must not be touched.  A batch that does not fit ends the
+    walk.  Raises CorruptBatch at bytes that are none.
+    """
+    window = _SCAN_BYTES if headers_only else _READ_BYTES
+    while position < stop:
+        chunk = file.pread(min(window, stop - position), position)
+        at, available = 0, len(chunk)
+        if available < MIN_PREFIX_BYTES:
+            return
+        while True:
+            size = batch_size(chunk, at, available)
+            if size > stop - position - at:
+                return
+            if size == 0:
+                break  # the prefix lies beyond the chunk
+            if headers_only and chunk[at + 16] == 2:
+                if at + HEADER_BYTES > available:
+                    break
+            elif at + size > available:
+                break
+            yield Located(position + at, batch_at(chunk, at))
+            at += size
+            if at >= available:
+                break
+        if at == 0:
+            # Not even one batch fits the window (or the file is shorter than it should be).
+            if size == 0 or available < min(window, stop - position):
+                return
+            if size > LARGEST_BATCH_BYTES:
+                raise CorruptBatch(f"{file.path}: a batch at {position} declares {size} bytes")
+            chunk = file.pread(size, position)
+            if len(chunk) < size:
+                return
+            yield Located(position, batch_at(chunk, 0))
+            at = size
+        position += at
