@@ -1,0 +1,90 @@
+"""Asks Apache Kafka 3.9.2 every case and keeps its answers as facts.
+
+    python -m tests.differential.record [--only WORD] [--ours] [--texts FILE] [FAMILY ...]
+
+`--only` takes the cases whose name contains the word.  `--ours` asks our broker instead, keeps
+nothing, and prints where the answers differ.  `--texts` writes all message texts of the answers in
+full, to look at while working on them.
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from . import facts
+from .brokers import original, ours
+from .case import Case
+from .cases import FAMILIES, cases_of
+from .run import Broker, SetupFailed, first_difference, run
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.differential.record")
+    parser.add_argument("--only", default="")
+    parser.add_argument("--ours", action="store_true")
+    parser.add_argument("--new", action="store_true", help="only cases without a fact")
+    parser.add_argument("--texts", type=Path)
+    parser.add_argument("families", nargs="*", metavar="FAMILY")
+    args = parser.parse_args()
+    chosen = args.families or list(FAMILIES)
+    texts: dict[str, list[str]] = {}
+    with (
+        tempfile.TemporaryDirectory(prefix="kafkalike-differential-") as folder,
+        (ours if args.ours else original)(Path(folder) / "broker") as broker,
+    ):
+        for family in chosen:
+            wanted = [case for case in cases_of(family) if args.only in case.name]
+            if args.new:
+                known = facts.load(family)
+                wanted = [case for case in wanted if case.name not in known]
+            begin = time.monotonic()
+            if args.ours:
+                compare(broker, family, wanted, texts)
+            else:
+                keep(broker, family, wanted, texts)
+            print(f"{family}: {len(wanted)} cases, {time.monotonic() - begin:.1f} s", flush=True)
+    if args.texts:
+        args.texts.write_text(json.dumps(texts, indent=1))
+    return 0
+
+
+def keep(broker: Broker, family: str, cases: list[Case], texts: dict[str, list[str]]) -> None:
+    known = facts.load(family)
+    for case in cases:
+        try:
+            outcome = run(broker, case)
+        except SetupFailed as error:
+            print(f"  {case.name}: setup: {error}", flush=True)
+            continue
+        known[case.name] = facts.fact_of(outcome)
+        texts[case.name] = outcome.texts
+    names = [case.name for case in cases_of(family)]
+    facts.store(family, {name: known[name] for name in names if name in known})
+
+
+def compare(broker: Broker, family: str, cases: list[Case], texts: dict[str, list[str]]) -> None:
+    known = facts.load(family)
+    for case in cases:
+        fact = known.get(case.name)
+        try:
+            outcome = run(broker, case)
+        except SetupFailed as error:
+            print(f"  {case.name}: setup: {error}", flush=True)
+            continue
+        found = facts.fact_of(outcome)
+        texts[case.name] = outcome.texts
+        if fact is None:
+            print(f"  {case.name}: no fact; {found.answers}")
+            continue
+        difference = first_difference(fact.answers, found.answers)
+        if difference and not case.differs:
+            print(f"  {case.name}: {difference}", flush=True)
+        elif fact.texts != found.texts:
+            print(f"  ({case.name}: texts {fact.texts} {found.texts})", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

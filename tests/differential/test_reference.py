@@ -1,0 +1,27 @@
+"""A sample of the facts against the original itself, so that they cannot rot."""
+
+import random
+
+import pytest
+
+from . import facts
+from .cases import FAMILIES, cases_of
+from .run import Broker, first_difference, run
+
+pytestmark = [pytest.mark.java, pytest.mark.slow]
+
+SAMPLE = 40
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_facts_hold(family: str, original_broker: Broker) -> None:
+    known = facts.load(family)
+    cases = [case for case in cases_of(family) if not case.differs]
+    chosen = random.Random(family).sample(cases, min(SAMPLE, len(cases)))
+    wrong = []
+    for case in chosen:
+        found = facts.fact_of(run(original_broker, case))
+        difference = first_difference(known[case.name].answers, found.answers)
+        if difference:
+            wrong.append(f"{case.name}: {difference}")
+    assert not wrong, "\n".join(wrong)
