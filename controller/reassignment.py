@@ -472,7 +472,7 @@ def _alter_response(targets: Targets, errors: Errors) -> AlterPartitionReassignm
             Topic.ReassignablePartitionResponse(
                 partition_index=partition.partition,
                 error_code=error.code if error else 0,
-                error_message=error.message if error else None,
+                error_message=str(error) if error else None,
             )
         )
     return AlterPartitionReassignmentsResponse(

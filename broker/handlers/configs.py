@@ -3,7 +3,7 @@
 Promises: each resource succeeds or fails alone; a change is effective on every broker as soon as its
 notification has been read there.  KIPs: 133, 226 (dynamic brokers), 339, 412 (loggers), 569.
 Differs from Kafka: one resource twice in AlterConfigs is answered with INVALID_REQUEST for both
-instead of never; there are no texts of documentation; loggers are those of this program.
+instead of never; documentation names the type only; loggers are those of this program.
 Reference: broker-errors 8, configs 2, observed.
 """
 
@@ -98,7 +98,11 @@ class ConfigsApi:
                 continue
             wanted = resource.configuration_keys
             result.configs = [
-                _entry(entry, with_synonyms=request.include_synonyms)
+                _entry(
+                    entry,
+                    with_synonyms=request.include_synonyms,
+                    with_documentation=request.include_documentation,
+                )
                 for entry in entries
                 if not wanted or entry.name in wanted
             ]
@@ -237,7 +241,12 @@ class ConfigsApi:
             raise ClusterAuthorizationFailed()
 
 
-def _entry(entry: ConfigEntry, *, with_synonyms: bool) -> _Entry:
+def _entry(entry: ConfigEntry, *, with_synonyms: bool, with_documentation: bool) -> _Entry:
+    documentation = None
+    if entry.source is ConfigSource.DYNAMIC_BROKER_LOGGER:
+        documentation = ""
+    elif with_documentation and entry.type is not None:
+        documentation = f"Setting of type {entry.type.name.lower()}."
     return _Entry(
         name=entry.name,
         value=entry.value,
@@ -251,7 +260,7 @@ def _entry(entry: ConfigEntry, *, with_synonyms: bool) -> _Entry:
             for synonym in (entry.synonyms if with_synonyms else ())
         ],
         config_type=0 if entry.type is None else entry.type.value,
-        documentation=None,
+        documentation=documentation,
     )
 
 

@@ -15,6 +15,7 @@ from kafkalike.errors import (
     KafkaStorageError,
     NotLeaderOrFollower,
     TopicAuthorizationFailed,
+    UnknownServerError,
     UnknownTopicOrPartition,
 )
 from kafkalike.messages.fetch import FetchRequest, FetchResponse
@@ -24,7 +25,7 @@ from ..auth.authorizer import Authorizer, Operation, ResourceType, allows_cluste
 from ..cluster.metadata_cache import MetadataCache
 from ..replica.fetch_session import FetchContext, FetchSessions
 from ..replica.manager import ReplicaManager
-from ..replica.values import FetchParams
+from ..replica.values import READ_COMMITTED, READ_UNCOMMITTED, FetchParams
 from .leaders import CurrentLeaders
 from .request import RequestContext, Route, route
 
@@ -73,6 +74,10 @@ class FetchApi:
         except KafkaError as error:
             return FetchResponse(error_code=error.code)
         self._refuse(context, replica_id >= 0, ctx)
+        if not READ_UNCOMMITTED <= request.isolation_level <= READ_COMMITTED and any(
+            partition.error_code == NONE for partition in context.partitions()
+        ):
+            raise UnknownServerError(f"Isolation level {request.isolation_level} is unknown")
         max_bytes = min(request.max_bytes, self._max_bytes)
         answer = self._replicas.fetch(
             FetchParams(

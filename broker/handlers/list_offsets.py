@@ -23,7 +23,7 @@ from kafkalike.types import TopicPartition
 
 from ..auth.authorizer import Authorizer, Operation, ResourceType, allows_cluster
 from ..replica.manager import ReplicaManager
-from ..replica.values import CONSUMER
+from ..replica.values import CONSUMER, READ_COMMITTED, READ_UNCOMMITTED
 from .request import RequestContext, Route, route
 
 _SINCE: Final = {-1: 0, -2: 0, -3: 7, -4: 8, -5: 9}
@@ -87,6 +87,12 @@ class ListOffsetsApi:
                 request.replica_id, topic_partition, timestamp, wanted.max_num_offsets
             )
             return
+        if (
+            version >= 2
+            and request.replica_id == CONSUMER
+            and request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED)
+        ):
+            raise UnknownServerError(f"Isolation level {request.isolation_level} is unknown")
         found = self._replicas.list_offset(
             topic_partition,
             timestamp,

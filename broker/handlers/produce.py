@@ -19,10 +19,12 @@ from kafkalike.errors import (
     InvalidProducerIdMapping,
     InvalidRecord,
     InvalidRequest,
+    InvalidRequiredAcks,
     KafkaError,
     NotLeaderOrFollower,
     TopicAuthorizationFailed,
     TransactionalIdAuthorizationFailed,
+    UnknownServerError,
     UnknownTopicOrPartition,
     UnsupportedCompressionType,
 )
@@ -46,9 +48,14 @@ _LOG_OVERHEAD: Final = 12
 _UP_TO_MAGIC: Final = 17
 _V2_HEADER: Final = 61
 _SMALLEST_LENGTH: Final = 14
+_LARGEST_LENGTH: Final = 0x7FFFFFFF - _LOG_OVERHEAD
 _TRANSACTIONAL: Final = 0x10
 _CODEC_MASK: Final = 0x07
 _ZSTD: Final = 4
+
+WITHOUT_LOG_START: Final = frozenset((2, 3, 6, 10, 18, 56))
+"""Errors (CORRUPT_MESSAGE, UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER, MESSAGE_TOO_LARGE,
+RECORD_LIST_TOO_LARGE, KAFKA_STORAGE_ERROR) that are answered without the log start offset."""
 
 _Topic = ProduceResponse.TopicProduceResponse
 _Partition = _Topic.PartitionProduceResponse
@@ -96,6 +103,7 @@ class ProduceApi:
     ) -> "ProduceResponse | Awaitable[ProduceResponse | None] | None":
         """Append everything that may be appended and answer."""
         version = ctx.header.api_version
+        acks_known = -1 <= request.acks <= 1
         authorizer = None if self._authorizer.allows_everything else self._authorizer
         known = self._metadata.snapshot.topics
         refused: list[AppendResult] = []
@@ -118,12 +126,17 @@ class ProduceApi:
                 if partitions is None or data.index not in partitions:
                     refused.append(_refusal(topic_partition, UnknownTopicOrPartition()))
                     continue
+                first_end = batch_end(records, 0, len(records))
                 try:
-                    transactional |= version >= 3 and check_batches(records, version)
+                    if version >= 3:
+                        transactional |= check_batches(records, first_end, version)
                 except KafkaError as error:
                     refused.append(_refusal(topic_partition, error))
                     continue
-                entries[topic_partition] = AppendEntry(topic_partition, records)
+                if acks_known:
+                    entries[topic_partition] = AppendEntry(topic_partition, records)
+                else:
+                    refused.append(_refusal(topic_partition, InvalidRequiredAcks()))
         if transactional:
             return self._produce_transactional(request, ctx, list(entries.values()), refused)
         return self._append(request, ctx, list(entries.values()), refused)
@@ -205,49 +218,52 @@ class ProduceApi:
                 error_code=result.error_code,
                 base_offset=result.base_offset,
                 log_append_time_ms=result.log_append_time_ms,
-                log_start_offset=result.log_start_offset,
-                error_message=result.error_message,
+                log_start_offset=(
+                    -1 if result.error_code in WITHOUT_LOG_START else result.log_start_offset
+                ),
             )
             topic.partition_responses.append(partition)
-            if result.error_code != NONE:
-                self._explain(partition, result, response, ctx)
+            if result.record_errors:
+                _explain(partition, result)
+            elif result.error_code == NotLeaderOrFollower.code and ctx.header.api_version >= 10:
+                self._name_leader(partition, result, response, ctx)
         return response
 
-    def _explain(
+    def _name_leader(
         self,
         partition: _Partition,
         result: AppendResult,
         response: ProduceResponse,
         ctx: RequestContext,
     ) -> None:
-        partition.record_errors = [
-            _Partition.BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=text)
-            for index, text in result.record_errors
-        ]
-        if result.error_code == NotLeaderOrFollower.code and ctx.header.api_version >= 10:
-            leader, epoch, node = self._leaders.find(result.topic_partition, ctx.listener)
-            partition.current_leader = _Partition.LeaderIdAndEpoch(
-                leader_id=leader, leader_epoch=epoch
-            )
-            if node is not None and all(n.node_id != node.id for n in response.node_endpoints):
-                response.node_endpoints.append(
-                    ProduceResponse.NodeEndpoint(
-                        node_id=node.id, host=node.host, port=node.port, rack=node.rack
-                    )
+        leader, epoch, node = self._leaders.find(result.topic_partition, ctx.listener)
+        partition.current_leader = _Partition.LeaderIdAndEpoch(leader_id=leader, leader_epoch=epoch)
+        if node is not None and all(n.node_id != node.id for n in response.node_endpoints):
+            response.node_endpoints.append(
+                ProduceResponse.NodeEndpoint(
+                    node_id=node.id, host=node.host, port=node.port, rack=node.rack
                 )
+            )
 
 
 NOT_ENOUGH_REPLICAS: Final = 19
 """What a producer is told while no coordinator can vouch for its transaction: it tries again."""
 
 
+def _explain(partition: _Partition, result: AppendResult) -> None:
+    """Which records were refused, and why; other errors have no text, as in the original."""
+    partition.error_message = result.error_message
+    partition.record_errors = [
+        _Partition.BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=text)
+        for index, text in result.record_errors
+    ]
+
+
 def _refusal(topic_partition: TopicPartition, error: KafkaError) -> AppendResult:
-    return AppendResult(
-        topic_partition, error_code=error.code, error_message=error.message or str(error)
-    )
+    return AppendResult(topic_partition, error_code=error.code)
 
 
-def check_batches(records: Buffer, version: int) -> bool:
+def check_batches(records: Buffer, first_end: int, version: int) -> bool:
     """Refuse what Produce from v3 on may not carry; whether the batch is transactional.
 
     Exactly one batch of magic 2, without zstd before v7; an incomplete tail is not counted.  Looks at
@@ -255,21 +271,24 @@ def check_batches(records: Buffer, version: int) -> bool:
     UnsupportedCompressionType.
     """
     size = len(records)
-    end = _batch_end(records, 0, size)
-    if end < 0:
+    if first_end < 0:
         raise InvalidRecord(f"Produce v{version} expects one whole record batch per partition")
     if records[16] != 2:
         raise InvalidRecord(f"Produce v{version} expects batches of magic 2, not {records[16]}")
-    attributes = records[22] if end >= _V2_HEADER else 0
+    attributes = records[22] if first_end >= _V2_HEADER else 0
     if version < 7 and attributes & _CODEC_MASK == _ZSTD:
         raise UnsupportedCompressionType("zstd needs Produce v7 or newer")
-    if end < size and _batch_end(records, end, size) >= 0:
+    if first_end < size and batch_end(records, first_end, size) >= 0:
         raise InvalidRecord(f"Produce v{version} expects exactly one record batch per partition")
     return attributes & _TRANSACTIONAL != 0
 
 
-def _batch_end(records: Buffer, start: int, size: int) -> int:
-    """Where the batch that begins at `start` ends, -1 when it is not whole."""
+def batch_end(records: Buffer, start: int, size: int) -> int:
+    """Where the batch that begins at `start` ends, -1 when it is not whole.
+
+    Raises CorruptMessage, UnknownServerError: out of the first batch of a partition they fail the
+    whole request, as in the original, which looks for transactional batches before anything else.
+    """
     if size - start < _LOG_OVERHEAD:
         return -1
     (length,) = _LENGTH.unpack_from(records, start + 8)
@@ -279,5 +298,7 @@ def _batch_end(records: Buffer, start: int, size: int) -> int:
         return -1
     if records[start + 16] > 2:
         raise CorruptMessage(f"Batch magic {records[start + 16]} is unknown, expected 0 to 2")
+    if length > _LARGEST_LENGTH:
+        raise UnknownServerError(f"Batch length {length} does not fit into 31 bits")
     end = start + _LOG_OVERHEAD + int(length)
     return end if end <= size else -1

@@ -96,13 +96,15 @@ class ProducerIdApi:
             for index in topic.partition_indexes:
                 partition = _Partition(partition_index=index)
                 answer.partitions.append(partition)
+                if refusal is not None:
+                    partition.error_code = refusal.code
+                    partition.error_message = message_of(refusal)
+                    continue
                 try:
-                    if refusal is not None:
-                        raise refusal
                     self._describe(TopicPartition(topic.name, index), partition)
                 except KafkaError as error:
                     partition.error_code = error.code
-                    partition.error_message = message_of(error)
+                    partition.error_message = str(error)
         return response
 
     def _refusal(self, topic: str, ctx: RequestContext) -> KafkaError | None:

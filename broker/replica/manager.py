@@ -15,13 +15,17 @@ from twisted.internet.defer import Deferred, DeferredList
 from kafkalike.config import BrokerConfig
 from kafkalike.errors import (
     NONE,
+    CorruptMessage,
     InvalidRequiredAcks,
     InvalidTopicException,
     KafkaError,
     KafkaStorageError,
     LeaderNotAvailable,
+    MessageTooLarge,
     NotLeaderOrFollower,
     OffsetNotAvailable,
+    RecordListTooLarge,
+    UnknownTopicOrPartition,
 )
 from kafkalike.messages.control import (
     AlterPartitionRequest,
@@ -67,6 +71,17 @@ from .values import (
 )
 from .wakeups import Wakeups
 
+TELL_NO_LOG_START: Final = (
+    CorruptMessage,
+    InvalidRequiredAcks,
+    InvalidTopicException,
+    KafkaStorageError,
+    MessageTooLarge,
+    NotLeaderOrFollower,
+    RecordListTooLarge,
+    UnknownTopicOrPartition,
+)
+"""Errors of Produce that come without the log's start offset, as in Kafka."""
 INTERNAL_TOPICS: Final = frozenset(("__consumer_offsets", "__transaction_state"))
 _DOMAIN: Final = "kafka.server"
 _TYPE: Final = "ReplicaManager"
@@ -310,12 +325,18 @@ class ReplicaManager:
                 )
             except KafkaError as error:
                 _refuse(result, error)
-                if partition is not None and partition.log is not None:
+                if (
+                    partition is not None
+                    and partition.log is not None
+                    and not isinstance(error, TELL_NO_LOG_START)
+                ):
                     result.log_start_offset = partition.log.log_start_offset
                 continue
             result.base_offset = info.first_offset
             result.last_offset = info.last_offset
-            result.log_append_time_ms = info.log_append_time_ms
+            result.log_append_time_ms = (
+                info.max_timestamp if info.duplicate else info.log_append_time_ms
+            )
             result.log_start_offset = info.log_start_offset
             result.leader_epoch = partition.leader_epoch
             log = partition.log

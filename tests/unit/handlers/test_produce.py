@@ -110,8 +110,6 @@ BAD_FORM = [
     (b"", 11, errors.InvalidRecord),
     (batch()[:60], 11, errors.InvalidRecord),
     (batch(magic=1), 11, errors.InvalidRecord),
-    (batch(magic=3), 11, errors.CorruptMessage),
-    (batch()[:8] + b"\0\0\0\5" + batch()[12:], 11, errors.CorruptMessage),
     (batch() + batch(), 11, errors.InvalidRecord),
     (batch(attributes=4), 6, errors.UnsupportedCompressionType),
 ]
@@ -123,6 +121,24 @@ def test_form_of_the_batches(
 ) -> None:
     world = World()
     assert world.code(records, version=version) == expected.code
+    assert world.replicas.appended == []
+
+
+@pytest.mark.parametrize("version", [0, 2, 3, 11])
+@pytest.mark.parametrize(
+    ("records", "expected"),
+    [
+        (batch(magic=3), errors.CorruptMessage),
+        (batch()[:8] + b"\0\0\0\5" + batch()[12:], errors.CorruptMessage),
+        (batch()[:8] + b"\x7f\xff\xff\xff" + batch()[12:], errors.UnknownServerError),
+    ],
+)
+def test_a_first_batch_that_cannot_be_told_apart_fails_everything(
+    records: bytes, expected: type[errors.KafkaError], version: int
+) -> None:
+    world = World()
+    with pytest.raises(expected):
+        world.produce({TopicPartition("u", 0): batch(), T0: records}, version=version)
     assert world.replicas.appended == []
 
 
