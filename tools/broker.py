@@ -37,11 +37,11 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 def run(args: argparse.Namespace) -> int:
     config = load_config(args.file, args.override)
-    from . import serve
+    from .serve import run as serve
 
     for line in config.warnings():
         sys.stderr.write(f"warning: {line}\n")
-    return serve.run(config, log_level=args.log_level, ready_file=args.ready_file)
+    return serve(config, log_level=args.log_level, ready_file=args.ready_file)
 
 
 def load_config(path: pathlib.Path, overrides: list[str]) -> BrokerConfig:

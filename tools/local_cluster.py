@@ -1,170 +1,239 @@
-"""A cluster of broker processes on this machine, with its own coordination service or a given one.
+"""A cluster of brokers on this machine, with its own coordination service or a given one.
 
-The supervisor runs the embedded coordination service on its own loop and has brokers made by the
-nursery.  Everything a broker is told stands in `DIR/broker-ID/server.properties`, so that each can be
-looked at, and started alone with `kafkalike broker`.
+The supervisor runs the embedded coordination service on its own loop and has brokers run by a host:
+processes (`local/processes.py`) or this process (`local/in_process.py`).  Everything a broker is told
+stands in `DIR/broker-ID/server.properties`, so that each can be looked at, and started alone with
+`kafkalike broker`.
 """
 
+import json
 import os
 import pathlib
 import shutil
-import signal
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from twisted.internet.defer import Deferred
 
 from kafkalike.properties import format_properties
-from kafkalike.runtime.ports import Runtime
+from kafkalike.runtime.ports import DiskLock, Runtime, StorageError
 from kafkalike.runtime.tasks import TimedOut, as_deferred, timeout
 from kafkalike.zk.server.server import CoordinationServer
 
 from . import cli
-from .spawner import Nursery
+from .local.broker import BrokerHost, BrokerState, LocalBroker
+from .local.layout import HOST, Layout, Reservations, last_line, read_layout, write_layout
+from .local.links import OPEN, Direction
+from .local.relay import ZooKeeperRelay
 
-PRELOAD: Final = ["kafkalike.tools.serve", "kafkalike.zk.server.server"]
+DEFAULT_BROKERS: Final = 3
 READY_TIMEOUT_S: Final = 60.0
-STOP_TIMEOUT_S: Final = 30.0
+STOP_TIMEOUT_S: Final = 20.0
 KILL_TIMEOUT_S: Final = 10.0
-HOST: Final = "127.0.0.1"
+ZOOKEEPER: Final = "zookeeper"
+"""Purpose of the coordination service's port, and its name as the end of a link."""
+
+Ends = tuple[int | str, int | str]
+"""From and to: broker ids or "zookeeper"."""
+
 SUPERVISOR_DEFAULTS: Final = {
     "zookeeper.session.timeout.ms": "6000",
+    "zookeeper.connection.timeout.ms": "30000",
     "controlled.shutdown.retry.backoff.ms": "100",
+    "replica.fetch.backoff.ms": "50",
     "group.initial.rebalance.delay.ms": "0",
+    "offsets.topic.num.partitions": "4",
+    "transaction.state.log.num.partitions": "4",
 }
-"""What a cluster on one machine wants otherwise than Kafka's defaults: it fails and stops fast."""
+"""Where a cluster on one machine differs from Kafka's defaults: it starts, fails and stops fast."""
 
 
 @dataclass(slots=True)
 class ClusterOptions:
-    """What to run.  `port` 0 takes free ports; otherwise broker i listens on port + i - 1."""
+    """What to run.
 
-    brokers: int = 3
+    `brokers` None is as many as the directory holds, or 3.  `port` 0 takes the ports of the last start
+    on the directory, or free ones; otherwise broker i listens on port + i - 1.  `faults` prepares the
+    brokers for the verbs that break things.
+    """
+
+    brokers: int | None = None
     directory: pathlib.Path | None = None
     memory: bool = False
     port: int = 9092
     zookeeper: str | None = None
     overrides: Mapping[str, str] = field(default_factory=dict)
     log_level: str = "INFO"
-
-
-@dataclass(slots=True)
-class BrokerProcess:
-    """One broker of the cluster as the supervisor knows it."""
-
-    id: int
-    directory: pathlib.Path
-    pid: int | None = None
-    address: str | None = None
-    exit_code: int | None = None
-    ready: "list[Deferred[None]]" = field(default_factory=list)
-    gone: "list[Deferred[None]]" = field(default_factory=list)
-
-    @property
-    def name(self) -> str:
-        return f"broker-{self.id}"
-
-    @property
-    def log_path(self) -> pathlib.Path:
-        """What the process prints."""
-        return self.directory / "broker.log"
-
-    @property
-    def running(self) -> bool:
-        return self.pid is not None
+    faults: bool = False
 
 
 class LocalCluster:
-    """Starts, watches and stops the processes.  All methods belong to the supervisor's loop."""
+    """Starts, watches and stops the brokers.  All methods belong to the supervisor's loop."""
 
     def __init__(
         self,
         options: ClusterOptions,
-        nursery: Nursery,
+        host: BrokerHost,
         runtime: Runtime,
         reactor: Any,
-        on_exit: Callable[[BrokerProcess], None] | None = None,
+        *,
+        on_unexpected_exit: Callable[[LocalBroker], None] = lambda broker: None,
+        on_coordination_failure: Callable[[Exception], None] = lambda error: None,
     ) -> None:
-        """`on_exit` hears of every broker process that ends."""
-        self._options = options
-        self._nursery = nursery
-        self._runtime = runtime
-        self._reactor = reactor
-        self._on_exit = on_exit
-        self._coordination: CoordinationServer | None = None
-        self._temporary: str | None = None
-        self._stopped = False
-        self._zookeeper = options.zookeeper or ""
-        self.directory = options.directory or pathlib.Path()
-        self.brokers: dict[int, BrokerProcess] = {}
+        """`on_unexpected_exit` hears of every broker that ends without having been told to."""
+        self.options = options
+        self.host = host
+        self.runtime = runtime
+        self.reactor = reactor
+        self._on_unexpected_exit = on_unexpected_exit
+        self._on_coordination_failure = on_coordination_failure
+        self._reservations = Reservations()
+        self._lock: DiskLock | None = None
+        self._layout = Layout(0)
+        self._relays: dict[int, ZooKeeperRelay] = {}
+        self._temporary = False
+        self._host_started = False
+        self._stopping: Deferred[None] | None = None
+        self._links: dict[Ends, Direction] = {}
+        self.coordination: CoordinationServer | None = None
+        self.directory = pathlib.Path()
+        self.zookeeper = options.zookeeper or ""
+        self.brokers: dict[int, LocalBroker] = {}
+        self.is_ready = False
 
     @property
     def bootstrap(self) -> str:
-        """Addresses of the brokers that have been ready, comma separated."""
-        return ",".join(b.address for b in self.brokers.values() if b.address)
+        """Addresses of all brokers, comma separated."""
+        return ",".join(broker.address for broker in self.brokers.values())
 
     @property
-    def zookeeper(self) -> str:
-        """The connection string that brokers were given."""
-        return self._zookeeper
+    def _has_relays(self) -> bool:
+        return self.options.faults and self.host.needs_relays
+
+    def broker(self, broker_id: int) -> LocalBroker:
+        """Raises CommandError for an unknown id."""
+        try:
+            return self.brokers[broker_id]
+        except KeyError:
+            known = ", ".join(map(str, self.brokers))
+            raise cli.CommandError(f"no broker {broker_id}; there are {known}") from None
+
+    # -- start ---------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Start everything and wait until every broker serves.  Raises CommandError."""
-        options = self._options
+        """Start everything and wait until every broker serves and knows the others.
+
+        Raises CommandError (and OSError); `stop` is to be called all the same.
+        """
+        self._settle_directory()
+        self.host.start(self)
+        self._host_started = True
+        if self._temporary:
+            self.host.remove_at_end(str(self.directory))
+        for broker in self.brokers.values():
+            self._launch(broker)
+        await self.start_coordination()
+        deadline_s = self.runtime.clock.monotonic() + READY_TIMEOUT_S
+        for broker in self.brokers.values():
+            await self._until_ready(broker, deadline_s)
+        for broker in self.brokers.values():
+            await self._until_sees_all(broker, deadline_s)
+        self.is_ready = True
+
+    def _settle_directory(self) -> None:
+        """Decide where everything is and which ports it has."""
+        options = self.options
         if options.directory is None:
             parent = "/dev/shm" if options.memory and os.path.isdir("/dev/shm") else None
-            self._temporary = tempfile.mkdtemp(prefix="kafkalike-", dir=parent)
-            self.directory = pathlib.Path(self._temporary)
-        self.directory = self.directory.resolve()
-        self._reader = _NurseryReader(self._nursery, self._on_event)
-        self._reactor.addReader(self._reader)
-        if not options.zookeeper:
-            await self._start_coordination()
-        for broker_id in range(1, options.brokers + 1):
+            self.directory = pathlib.Path(tempfile.mkdtemp(prefix="kafkalike-", dir=parent))
+            self._temporary = True
+        else:
+            options.directory.mkdir(parents=True, exist_ok=True)
+            self.directory = options.directory.resolve()
+        try:
+            self._lock = self.runtime.disk.lock(str(self.directory / "lock"))
+        except StorageError as error:
+            raise cli.CommandError(f"another kafkalike up runs on {self.directory}") from error
+        before = read_layout(self.directory)
+        count = options.brokers or (before.brokers if before else DEFAULT_BROKERS)
+        if before is not None and count < before.brokers:
+            raise cli.CommandError(
+                f"--brokers {count}: {self.directory} holds a cluster of {before.brokers}"
+            )
+        self._layout = Layout(count, dict(before.ports) if before else {})
+        for broker_id in range(1, count + 1):
             folder = self.directory / f"broker-{broker_id}"
-            folder.mkdir(parents=True, exist_ok=True)
-            self.brokers[broker_id] = BrokerProcess(broker_id, folder)
-        started = [as_deferred(self.start_broker(i)) for i in self.brokers]
-        for waiting in started:
-            await waiting
+            folder.mkdir(exist_ok=True)
+            port = self._port(f"broker-{broker_id}", options.port and options.port + broker_id - 1)
+            self.brokers[broker_id] = LocalBroker(
+                broker_id, folder, port, f"{HOST}:{port}", folder / "broker.log"
+            )
+        if not options.zookeeper:
+            self.zookeeper = f"{HOST}:{self._port(ZOOKEEPER, 0)}"
+        if self._has_relays:
+            for broker_id in self.brokers:
+                self._port(f"relay-{broker_id}", 0)
+        write_layout(self.directory, self._layout)
 
-    async def _start_coordination(self) -> None:
-        durable = self._options.directory is not None
+    def _port(self, purpose: str, wanted: int) -> int:
+        before = 0 if wanted else self._layout.ports.get(purpose, 0)
+        port = self._reservations.take(purpose, wanted or before, otherwise_any=not wanted)
+        self._layout.ports[purpose] = port
+        return port
+
+    async def start_coordination(self) -> None:
+        """The embedded service, unless an ensemble was given, and the relays in front of it."""
+        hosts = self.zookeeper.partition("/")[0]
+        if not self.options.zookeeper:
+            self.coordination = self._make_coordination()
+            try:
+                await self.coordination.start()
+            except StorageError as error:
+                raise cli.CommandError(str(error)) from error
+            self.host.use_coordination(self.coordination)
+        if self._has_relays:
+            targets = cli.parse_addresses("--zookeeper", hosts)
+            for broker_id in self.brokers:
+                port = self._layout.ports[f"relay-{broker_id}"]
+                relay = ZooKeeperRelay(self.reactor, self.runtime.clock, HOST, port, targets)
+                self._relays[broker_id] = relay
+                relay.start()
+
+    def _make_coordination(self) -> CoordinationServer:
+        durable = not self._temporary
         folder = self.directory / "coordination"
         if durable:
-            folder.mkdir(parents=True, exist_ok=True)
-        self._coordination = CoordinationServer(
-            listen=self._reactor.listenTCP,
-            clock=self._runtime.clock,
-            random=self._runtime.random,
-            threads=self._runtime.threads,
-            disk=self._runtime.disk if durable else None,
+            folder.mkdir(exist_ok=True)
+        return CoordinationServer(
+            listen=self.reactor.listenTCP,
+            clock=self.runtime.clock,
+            random=self.runtime.random,
+            threads=self.runtime.threads,
+            disk=self.runtime.disk if durable else None,
             data_dir=str(folder) if durable else None,
             host=HOST,
-            port=0,
+            port=self._layout.ports[ZOOKEEPER],
             fsync=durable,
             tick_time_ms=500,
             max_session_timeout_ms=60_000,
+            on_failure=self._on_coordination_failure,
         )
-        await self._coordination.start()
-        self._zookeeper = f"{HOST}:{self._coordination.port}"
 
     def properties(self, broker_id: int) -> dict[str, str]:
         """server.properties of one broker: defaults for its place, then the overrides."""
-        count = self._options.brokers
-        port = self._options.port
+        count = len(self.brokers)
         broker = self.brokers[broker_id]
-        if port:
-            listen = port + broker_id - 1
-        else:
-            listen = int(broker.address.rpartition(":")[2]) if broker.address else 0
+        zookeeper = self.zookeeper
+        if self._has_relays:
+            _, slash, chroot = zookeeper.partition("/")
+            zookeeper = f"{HOST}:{self._layout.ports[f'relay-{broker_id}']}{slash}{chroot}"
         factor = str(min(3, count))
         return {
             "broker.id": str(broker_id),
-            "listeners": f"PLAINTEXT://{HOST}:{listen}",
-            "zookeeper.connect": self._zookeeper,
+            "listeners": f"PLAINTEXT://{broker.address}",
+            "zookeeper.connect": zookeeper,
             "log.dirs": str(broker.directory / "data"),
             "default.replication.factor": factor,
             "min.insync.replicas": str(min(2, count)),
@@ -172,129 +241,311 @@ class LocalCluster:
             "transaction.state.log.replication.factor": factor,
             "transaction.state.log.min.isr": str(min(2, count)),
             **SUPERVISOR_DEFAULTS,
-            **self._options.overrides,
+            **self.options.overrides,
         }
 
+    # -- one broker ----------------------------------------------------------------------------
+
+    def _launch(self, broker: LocalBroker) -> None:
+        properties = self.properties(broker.id)
+        path = broker.directory / "server.properties"
+        path.write_text(format_properties(properties), encoding="iso-8859-1")
+        commands = None
+        if self.options.faults:
+            addresses = [[HOST, other.port, other.id] for other in self.brokers.values()]
+            commands = [{"do": "peers", "addresses": addresses}, *self._link_commands(broker.id)]
+        broker.state = BrokerState.STARTING
+        broker.exit_code = None
+        broker.sees = []
+        argument = {"properties": properties, "log_level": self.options.log_level}
+        self.host.launch(broker, argument | {"commands": commands})
+
     async def start_broker(self, broker_id: int) -> None:
-        """Start a broker, on its old directory and port if it had any, and wait until it serves.
+        """Start a broker that is stopped, on its old directory and port; wait until it serves.
 
         Raises CommandError when it ends, or is not ready in time.
         """
-        broker = self.brokers[broker_id]
-        if broker.running:
-            raise cli.CommandError(f"{broker.name} is running already")
-        properties = self.properties(broker_id)
-        path = broker.directory / "server.properties"
-        path.write_text(format_properties(properties), encoding="iso-8859-1")
-        broker.exit_code = None
-        ready: Deferred[None] = Deferred()
-        broker.ready.append(ready)
-        self._nursery.spawn(
-            broker.name,
-            "kafkalike.tools.serve:run_child",
-            {"properties": properties, "log_level": self._options.log_level},
-            str(broker.log_path),
-        )
+        broker = self.broker(broker_id)
+        if broker.is_up:
+            raise cli.CommandError(f"{broker.name} is {broker.state.value} already")
+        self._launch(broker)
+        await self._until_ready(broker, self.runtime.clock.monotonic() + READY_TIMEOUT_S)
+
+    async def _until_ready(self, broker: LocalBroker, deadline_s: float) -> None:
+        while broker.state is BrokerState.STARTING:
+            await self._change(broker, deadline_s, "ready")
+        if broker.state is not BrokerState.RUNNING:
+            raise cli.CommandError(
+                f"{broker.name} ended with {broker.exit_code}: {last_line(broker.log_path)}"
+            )
+
+    async def _until_sees_all(self, broker: LocalBroker, deadline_s: float) -> None:
+        while broker.state is BrokerState.RUNNING and broker.sees != list(self.brokers):
+            await self._change(broker, deadline_s, "told of all the others")
+        if broker.state is not BrokerState.RUNNING:
+            raise cli.CommandError(
+                f"{broker.name} ended with {broker.exit_code}: {last_line(broker.log_path)}"
+            )
+
+    async def _change(self, broker: LocalBroker, deadline_s: float, what: str) -> None:
+        left_s = deadline_s - self.runtime.clock.monotonic()
         try:
-            await timeout(self._runtime.clock, ready, READY_TIMEOUT_S, broker.name)
+            await timeout(self.runtime.clock, broker.next_change(), max(left_s, 0.0), what)
         except TimedOut as error:
             raise cli.CommandError(
-                f"{broker.name} was not ready in {READY_TIMEOUT_S:.0f} s; see {broker.log_path}"
+                f"{broker.name} was not {what} in {READY_TIMEOUT_S:g} s; see {broker.log_path}"
             ) from error
 
-    async def stop_broker(self, broker_id: int) -> None:
+    async def stop_broker(self, broker_id: int, limit_s: float = STOP_TIMEOUT_S) -> None:
         """SIGTERM and wait; SIGKILL when it does not end in time."""
-        broker = self.brokers[broker_id]
-        gone = self._end(broker, signal.SIGTERM)
-        timer = self._runtime.clock.call_later(STOP_TIMEOUT_S, self._end, broker, signal.SIGKILL)
-        await gone
+        broker = self.broker(broker_id)
+        if not broker.is_up:
+            return
+        broker.state = BrokerState.STOPPING
+        self.host.stop(broker)
+        timer = self.runtime.clock.call_later(limit_s, self.host.kill, broker)
+        while broker.is_up:
+            await broker.next_change()
         timer.cancel()
 
     async def kill_broker(self, broker_id: int) -> None:
         """SIGKILL and wait for the end."""
-        await self._end(self.brokers[broker_id], signal.SIGKILL)
+        broker = self.broker(broker_id)
+        if not broker.is_up:
+            return
+        broker.state = BrokerState.STOPPING
+        self.host.kill(broker)
+        deadline_s = self.runtime.clock.monotonic() + KILL_TIMEOUT_S
+        while broker.is_up:
+            await self._change(broker, deadline_s, "gone")
 
-    def _end(self, broker: BrokerProcess, number: int) -> "Deferred[None]":
-        gone: Deferred[None] = Deferred()
-        if broker.pid is None:
-            gone.callback(None)
+    def pause_broker(self, broker_id: int) -> None:
+        """SIGSTOP: it keeps its connections and does nothing.  Raises CommandError."""
+        broker = self.broker(broker_id)
+        if broker.state is not BrokerState.RUNNING:
+            raise cli.CommandError(f"{broker.name} is {broker.state.value}, expected running")
+        broker.state = BrokerState.PAUSED
+        self.host.pause(broker)
+
+    def resume_broker(self, broker_id: int) -> None:
+        """SIGCONT.  Raises CommandError."""
+        broker = self.broker(broker_id)
+        if broker.state is not BrokerState.PAUSED:
+            raise cli.CommandError(f"{broker.name} is {broker.state.value}, expected paused")
+        self.host.resume(broker)
+        broker.state = BrokerState.RUNNING
+
+    # -- links ---------------------------------------------------------------------------------
+
+    def direction(self, source: int | str, target: int | str) -> Direction:
+        """The state of a link; ends are broker ids or "zookeeper"."""
+        return self._links.get((source, target), OPEN)
+
+    def touched_links(self) -> list[Ends]:
+        """Links that are not as they were at the start."""
+        return [ends for ends, direction in self._links.items() if direction != OPEN]
+
+    def cut_off(self) -> set[int]:
+        """Brokers at either end of a link that is cut."""
+        found: set[int] = set()
+        for ends, direction in self._links.items():
+            if direction.cut:
+                found.update(end for end in ends if isinstance(end, int))
+        return found
+
+    async def set_links(self, changes: Mapping[Ends, Direction]) -> None:
+        """Change directions, each (from, to).  Applies to brokers that are down when they start."""
+        self._links.update(changes)
+        touched = dict.fromkeys(end for ends in changes for end in ends if isinstance(end, int))
+        waiting = [as_deferred(self._apply_links(self.broker(end))) for end in touched]
+        for one in waiting:
+            await one
+
+    async def _apply_links(self, broker: LocalBroker) -> None:
+        send, receive = self.direction(broker.id, ZOOKEEPER), self.direction(ZOOKEEPER, broker.id)
+        relay = self._relays.get(broker.id)
+        if relay is not None:
+            relay.set_link(send=send, receive=receive)
         else:
-            broker.gone.append(gone)
-            os.kill(broker.pid, number)
-            os.kill(broker.pid, signal.SIGCONT)
-        return gone
+            self.host.set_zookeeper_link(broker, send=send, receive=receive)
+        if broker.state in (BrokerState.RUNNING, BrokerState.STARTING):
+            for command in self._link_commands(broker.id):
+                await self.command(broker, command)
 
-    async def stop(self) -> None:
-        """Stop all brokers together, then the coordination service; remove what was temporary."""
-        for waiting in [as_deferred(self.stop_broker(i)) for i in self.brokers]:
+    def _link_commands(self, broker_id: int) -> list[dict[str, Any]]:
+        """How the links of one broker to the others are, as far as they were ever touched."""
+        commands: list[dict[str, Any]] = []
+        for other in self.brokers:
+            if (broker_id, other) in self._links or (other, broker_id) in self._links:
+                send, receive = self.direction(broker_id, other), self.direction(other, broker_id)
+                commands.append(
+                    {
+                        "do": "link",
+                        "peer": other,
+                        "send": [send.cut, send.delay_s],
+                        "receive": [receive.cut, receive.delay_s],
+                    }
+                )
+        return commands
+
+    async def command(self, broker: LocalBroker, command: dict[str, Any]) -> dict[str, Any]:
+        """Tell a broker to switch a fault (`BrokerFaults.obey`)."""
+        return await timeout(
+            self.runtime.clock, self.host.command(broker, command), KILL_TIMEOUT_S, broker.name
+        )
+
+    # -- copies --------------------------------------------------------------------------------
+
+    async def save(self, target: pathlib.Path) -> None:
+        """Copy the tree and every broker's data; the brokers are stopped.  Raises CommandError."""
+        if self.coordination is None:
+            raise cli.CommandError("a copy needs the embedded coordination service")
+        tree = self.coordination.export_tree()
+        folders = {b.id: b.directory / "data" for b in self.brokers.values()}
+        await self.runtime.threads.run(_copy_out, target, tree, folders)
+
+    async def load(self, source: pathlib.Path) -> None:
+        """Bring a copy back; the brokers are stopped.  Raises CommandError."""
+        if self.coordination is None:
+            raise cli.CommandError("a copy needs the embedded coordination service")
+        await self.coordination.stop()
+        folders = {b.id: b.directory / "data" for b in self.brokers.values()}
+        tree = await self.runtime.threads.run(
+            _copy_in, source, folders, self.directory / "coordination"
+        )
+        self.coordination = self._make_coordination()
+        await self.coordination.start()
+        await self.coordination.import_tree(tree)
+        self.host.use_coordination(self.coordination)
+
+    async def start_again(self) -> None:
+        """Start all brokers that are stopped."""
+        stopped = [b.id for b in self.brokers.values() if not b.is_up]
+        for waiting in [as_deferred(self.start_broker(broker_id)) for broker_id in stopped]:
             await waiting
-        if self._coordination is not None:
-            await self._coordination.stop()
-        self._stopped = True
-        self._reactor.removeReader(self._reader)
-        self._nursery.close()
-        if self._temporary is not None:
-            shutil.rmtree(self._temporary, ignore_errors=True)
 
-    def _on_event(self, event: dict[str, Any]) -> None:
-        broker = next(b for b in self.brokers.values() if b.name == event["name"])
-        if event["event"] == "spawned":
-            broker.pid = event["pid"]
-        elif event["event"] == "ready":
-            broker.address = event["listeners"][0]
-            _fire(broker.ready, None)
-        elif event["event"] == "exited":
-            broker.pid = None
-            broker.exit_code = event["code"]
-            _fire(
-                broker.ready,
-                cli.CommandError(
-                    f"{broker.name} ended with {event['code']}: {_last_line(broker.log_path)}"
-                ),
-            )
-            _fire(broker.gone, None)
-            if self._on_exit is not None and not self._stopped:
-                self._on_exit(broker)
+    # -- stop ----------------------------------------------------------------------------------
 
+    async def stop_brokers(self, *, kill: bool = False) -> None:
+        """All together."""
+        for broker in self.brokers.values():
+            if broker.state is BrokerState.PAUSED:
+                self.resume_broker(broker.id)
+        end = self.kill_broker if kill else self.stop_broker
+        for waiting in [as_deferred(end(broker_id)) for broker_id in self.brokers]:
+            await waiting
 
-def _fire(waiting: "list[Deferred[None]]", error: Exception | None) -> None:
-    fired, waiting[:] = list(waiting), []
-    for deferred in fired:
-        if error is None:
-            deferred.callback(None)
-        else:
-            deferred.errback(error)
+    async def stop_coordination(self) -> None:
+        for relay in self._relays.values():
+            closing = relay.stop()
+            if closing is not None:
+                await closing
+        self._relays.clear()
+        if self.coordination is not None:
+            await self.coordination.stop()
+            self.coordination = None
 
+    def stop(self, *, kill: bool = False) -> "Deferred[None]":
+        """Stop everything, and remove what was temporary; with `kill` without waiting for anybody.
 
-def _last_line(path: pathlib.Path) -> str:
-    """The last thing a process printed, for the message about its end."""
-    try:
-        lines = path.read_text(errors="replace").strip().splitlines()
-    except OSError:
-        lines = []
-    return lines[-1] if lines else f"see {path}"
+        A second call with `kill` cuts the first one short.
+        """
+        if self._stopping is None:
+            self._stopping = as_deferred(self._stop(kill))
+        elif kill:
+            for broker in self.brokers.values():
+                if broker.is_up:
+                    self.host.kill(broker)
+        done: Deferred[None] = Deferred()
 
+        def pass_on(result: Any) -> Any:
+            done.callback(None)
+            return result
 
-class _NurseryReader:
-    """The nursery's socket on the loop."""
+        self._stopping.addBoth(pass_on)
+        return done
 
-    def __init__(self, nursery: Nursery, on_event: Callable[[dict[str, Any]], None]) -> None:
-        self._nursery = nursery
-        self._on_event = on_event
-
-    def fileno(self) -> int:
-        return self._nursery.socket.fileno()
-
-    def doRead(self) -> Exception | None:
+    async def _stop(self, kill: bool) -> None:
+        self.is_ready = False
         try:
-            for event in self._nursery.events():
-                self._on_event(event)
-        except EOFError as error:
-            return error
-        return None
+            await self.stop_brokers(kill=kill)
+            await self.stop_coordination()
+        finally:
+            if self._host_started:
+                self.host.close()
+            if self._temporary:
+                shutil.rmtree(self.directory, ignore_errors=True)
+            self._reservations.close()
+            if self._lock is not None:
+                self._lock.release()
 
-    def connectionLost(self, reason: Any) -> None:
-        """Nothing to do: the children have ended with the nursery."""
+    # -- what the host tells -------------------------------------------------------------------
 
-    def logPrefix(self) -> str:
-        return "nursery"
+    def spawned(self, broker: LocalBroker) -> None:
+        broker.changed()
+
+    def ready(self, broker: LocalBroker, address: str) -> None:
+        if broker.state is BrokerState.STARTING:
+            broker.state = BrokerState.RUNNING
+            broker.address = address
+        broker.changed()
+
+    def sees(self, broker: LocalBroker, brokers: list[int]) -> None:
+        broker.sees = brokers
+        broker.changed()
+
+    def exited(self, broker: LocalBroker, code: int) -> None:
+        expected = broker.state is BrokerState.STOPPING
+        broker.state = BrokerState.STOPPED
+        broker.exit_code = code
+        broker.changed()
+        if not expected and self.is_ready:
+            self._on_unexpected_exit(broker)
+
+    def running(self) -> Iterable[LocalBroker]:
+        """Brokers that serve."""
+        return [b for b in self.brokers.values() if b.state is BrokerState.RUNNING]
+
+
+def _copy_out(target: pathlib.Path, tree: Any, folders: Mapping[int, pathlib.Path]) -> None:
+    partial = target.with_name(target.name + ".partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    (partial / "tree.json").write_text(json.dumps(tree))
+    for broker_id, folder in folders.items():
+        shutil.copytree(folder, partial / f"broker-{broker_id}", copy_function=copy_sparse)
+    shutil.rmtree(target, ignore_errors=True)
+    partial.rename(target)
+
+
+def _copy_in(
+    source: pathlib.Path, folders: Mapping[int, pathlib.Path], coordination: pathlib.Path
+) -> Any:
+    for broker_id, folder in folders.items():
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(source / f"broker-{broker_id}", folder, copy_function=copy_sparse)
+    shutil.rmtree(coordination, ignore_errors=True)
+    return json.loads((source / "tree.json").read_text())
+
+
+def copy_sparse(source: str, target: str) -> str:
+    """Copy a file and leave its holes: index files are mostly that."""
+    with open(source, "rb") as read, open(target, "wb") as write:
+        size = os.fstat(read.fileno()).st_size
+        position = 0
+        while position < size:
+            try:
+                start = os.lseek(read.fileno(), position, os.SEEK_DATA)
+            except OSError:  # nothing but a hole is left
+                break
+            end = os.lseek(read.fileno(), start, os.SEEK_HOLE)
+            position = start
+            while position < end:
+                read.seek(position)
+                data = read.read(min(end - position, 1 << 20))
+                write.seek(position)
+                write.write(data)
+                position += len(data)
+        write.truncate(size)
+    shutil.copystat(source, target)
+    return target

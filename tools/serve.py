@@ -13,12 +13,14 @@ import signal
 import socket
 import sys
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from twisted.internet.defer import Deferred
 
+from kafkalike.broker.handlers.request import Route
 from kafkalike.broker.node import Node, StartupError
-from kafkalike.config import BrokerConfig, ConfigError
+from kafkalike.config import BrokerConfig
+from kafkalike.runtime.ports import Runtime
 from kafkalike.runtime.reactor import install_reactor, make_runtime
 from kafkalike.zk.kazoo_client import KazooZkClient, ZkOptions
 
@@ -33,12 +35,26 @@ Ready = Callable[[list[str]], None]
 """Told the advertised addresses, `host:port` each, once the broker serves."""
 
 
+class Companion(Protocol):
+    """What a supervisor puts beside the broker into its process."""
+
+    def prepare(self, reactor: Any, runtime: Runtime, zk: KazooZkClient) -> Runtime:
+        """Before the broker is made; it will live on the runtime returned."""
+
+    def wrap_route(self, route: Route) -> Route:
+        """Put something around a handler, or not."""
+
+    def started(self, node: Node) -> None:
+        """The broker serves."""
+
+
 def run(
     config: BrokerConfig,
     *,
     log_level: str = "INFO",
     ready_file: pathlib.Path | None = None,
     on_ready: Ready | None = None,
+    companion: Companion | None = None,
 ) -> int:
     """Serve until a signal; returns the exit code.  One call per process."""
     logging.basicConfig(level=log_level, format=LOG_FORMAT, stream=sys.stderr)
@@ -50,7 +66,7 @@ def run(
         if on_ready is not None:
             on_ready(addresses)
 
-    process = _Process(config, ready)
+    process = _Process(config, ready, companion)
     try:
         return process.run()
     finally:
@@ -58,25 +74,12 @@ def run(
             ready_file.unlink(missing_ok=True)
 
 
-def run_child(argument: dict[str, Any], report: Callable[[dict[str, Any]], None]) -> int:
-    """The same for a local cluster: `argument` holds `properties` and `log_level`."""
-    try:
-        config = BrokerConfig.parse(argument["properties"])
-    except ConfigError as error:
-        cli.print_error(str(error))
-        return cli.FAILED
-    return run(
-        config,
-        log_level=argument["log_level"],
-        on_ready=lambda addresses: report({"event": "ready", "listeners": addresses}),
-    )
-
-
 class _Process:
     """The reactor, the node in it, and what signals do to them."""
 
-    def __init__(self, config: BrokerConfig, ready: Ready) -> None:
+    def __init__(self, config: BrokerConfig, ready: Ready, companion: Companion | None) -> None:
         self._ready = ready
+        self._companion = companion
         self._reactor = install_reactor()
         self._exit_code = cli.DONE
         self._signals = 0
@@ -93,7 +96,13 @@ class _Process:
             call_from_thread=self._reactor.callFromThread,
             logger=logging.getLogger("kafkalike.zk"),
         )
-        self._node = Node(config, runtime, zk, host_name=socket.getfqdn(), on_fatal=self._give_up)
+        more: dict[str, Any] = {}
+        if companion is not None:
+            runtime = companion.prepare(self._reactor, runtime, zk)
+            more["wrap_route"] = companion.wrap_route
+        self._node = Node(
+            config, runtime, zk, host_name=_host_name(config), on_fatal=self._give_up, **more
+        )
 
     def run(self) -> int:
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -109,6 +118,8 @@ class _Process:
     def _started(self, _: None) -> None:
         gc.collect()
         gc.freeze()
+        if self._companion is not None:
+            self._companion.started(self._node)
         self._ready([f"{e.host}:{e.port}" for e in self._node.advertised])
 
     def _not_started(self, failure: Any) -> None:
@@ -139,6 +150,13 @@ class _Process:
     def _stopped(self, _: object) -> None:
         with contextlib.suppress(Exception):
             self._reactor.stop()
+
+
+def _host_name(config: BrokerConfig) -> str:
+    """This host's full name where a listener is advertised without one; looking it up takes time."""
+    if all(endpoint.host for endpoint in config.advertised_listeners):
+        return "localhost"
+    return socket.getfqdn()
 
 
 def _write_ready_file(path: pathlib.Path, addresses: list[str]) -> None:

@@ -1,21 +1,46 @@
-"""`kafkalike up`: a whole local cluster until Ctrl-C."""
+"""`kafkalike up`: a whole local cluster until Ctrl-C.
+
+Exit codes: 0 stopped as asked, 1 could not start or had to give up.  With `--output json` every
+event is one line: `ready`, `broker_exited`, `stopping`.
+"""
 
 import argparse
+import contextlib
+import gc
 import json
+import os
 import pathlib
+import signal
 import sys
-from typing import Any
+from typing import Any, Final
 
 from kafkalike.properties import PropertiesError, parse_properties
 
 from . import cli
 
-MAX_BROKERS = 100
+MAX_BROKERS: Final = 100
+
+COMMON: Final = ("kafkalike.runtime.reactor", "kafkalike.runtime.tasks", "kafkalike.zk.client")
+"""What supervisor and brokers both need; imported before they part."""
+PRELOAD: Final = ("kafkalike.tools.local.child",)
+"""What brokers need; imported by the nursery while the supervisor imports its own."""
+
+RESERVED: Final = (
+    "broker.id",
+    "node.id",
+    "listeners",
+    "advertised.listeners",
+    "log.dirs",
+    "log.dir",
+    "zookeeper.connect",
+)
 
 
 def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser = subparsers.add_parser("up", help="run a whole local cluster until Ctrl-C")
-    parser.add_argument("--brokers", type=int, default=3, help="how many (default: 3)")
+    parser.add_argument(
+        "--brokers", type=int, help="how many (default: 3, or as many as the directory holds)"
+    )
     where = parser.add_mutually_exclusive_group()
     where.add_argument(
         "--dir",
@@ -29,7 +54,8 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         "--port",
         type=int,
         default=9092,
-        help="port of the first broker, the others follow; 0 takes free ones (default: 9092)",
+        help="port of the first broker, the others follow; 0: those of the last start on the"
+        " directory, or free ones (default: 9092)",
     )
     parser.add_argument(
         "--zookeeper",
@@ -49,7 +75,24 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     parser.add_argument(
         "--ready-file",
         type=pathlib.Path,
-        help="write the addresses here, as JSON, once every broker serves",
+        help="write the addresses here, as JSON, once every broker serves; removed at the end",
+    )
+    parser.add_argument(
+        "--control-port",
+        type=int,
+        metavar="PORT",
+        help="serve HTTP here for tests: readiness, and verbs that break things (0: any port)",
+    )
+    parser.add_argument(
+        "--single-process",
+        action="store_true",
+        help="run all brokers in this process: less memory, virtual time",
+    )
+    parser.add_argument(
+        "--until-exit-of",
+        type=int,
+        metavar="PID",
+        help="stop when this process has ended, however it ended",
     )
     parser.add_argument(
         "--log-level", default="INFO", choices=("DEBUG", "INFO", "WARNING", "ERROR")
@@ -58,24 +101,29 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
 def run(args: argparse.Namespace) -> int:
-    from .local_cluster import PRELOAD, ClusterOptions
-    from .spawner import Nursery
-
-    if not 1 <= args.brokers <= MAX_BROKERS:
+    if args.brokers is not None and not 1 <= args.brokers <= MAX_BROKERS:
         raise cli.UsageError(f"--brokers: expected 1 to {MAX_BROKERS}, found {args.brokers}")
-    if args.port and not 1 <= args.port <= cli.MAX_PORT - args.brokers:
-        raise cli.UsageError(f"--port: expected 0, or room for {args.brokers}, found {args.port}")
-    options = ClusterOptions(
-        brokers=args.brokers,
-        directory=args.dir,
-        memory=args.memory,
-        port=args.port,
-        zookeeper=args.zookeeper,
-        overrides=_overrides(args),
-        log_level=args.log_level,
-    )
-    nursery = Nursery(PRELOAD)
-    return _supervise(options, nursery, args)
+    room = args.brokers or 1
+    if args.port and not 1 <= args.port <= cli.MAX_PORT - room + 1:
+        raise cli.UsageError(f"--port: expected 0, or room for {room}, found {args.port}")
+    if args.control_port is not None and not 0 <= args.control_port <= cli.MAX_PORT:
+        raise cli.UsageError(f"--control-port: expected 0 to 65535, found {args.control_port}")
+    if args.zookeeper is not None:
+        cli.parse_addresses("--zookeeper", args.zookeeper.partition("/")[0])
+    if args.single_process and args.zookeeper is not None:
+        raise cli.UsageError("--single-process brings its own coordination: not with --zookeeper")
+    overrides = _overrides(args)
+    watched = _open_pid(args.until_exit_of)
+    gc.disable()  # nothing that imports make is garbage
+    nursery = None
+    if not args.single_process:
+        from .spawner import Nursery
+
+        nursery = Nursery(COMMON, PRELOAD)
+    supervisor = _Supervisor(args, overrides, nursery, watched)
+    gc.freeze()
+    gc.enable()
+    return supervisor.run()
 
 
 def _overrides(args: argparse.Namespace) -> dict[str, str]:
@@ -86,68 +134,204 @@ def _overrides(args: argparse.Namespace) -> dict[str, str]:
         except (OSError, PropertiesError) as error:
             raise cli.CommandError(f"--config: {args.config}: {error}") from error
     overrides.update(cli.parse_pairs("--override", args.override))
-    for name in ("broker.id", "node.id", "listeners", "log.dirs", "log.dir", "zookeeper.connect"):
+    for name in RESERVED:
         if name in overrides:
             raise cli.UsageError(f"{name} is chosen for each broker and cannot be set for all")
     return overrides
 
 
-def _supervise(options: Any, nursery: Any, args: argparse.Namespace) -> int:
-    from kafkalike.runtime.reactor import install_reactor, make_runtime
-    from kafkalike.runtime.tasks import as_deferred
+def _open_pid(pid: int | None) -> int | None:
+    """A descriptor that becomes readable when the process has ended."""
+    if pid is None:
+        return None
+    try:
+        return os.pidfd_open(pid)
+    except ProcessLookupError:
+        raise cli.CommandError(f"--until-exit-of: there is no process {pid}") from None
 
-    from .local_cluster import BrokerProcess, LocalCluster
 
-    reactor = install_reactor()
-    runtime = make_runtime(reactor)
-    problems: list[str] = []
+class _Supervisor:
+    """The loop of the command: start, announce, wait for the end, stop."""
 
-    def on_exit(broker: BrokerProcess) -> None:
+    def __init__(
+        self, args: argparse.Namespace, overrides: dict[str, str], nursery: Any, watched: int | None
+    ) -> None:
+        from kafkalike.runtime.reactor import install_reactor, make_runtime
+
+        from .local_cluster import ClusterOptions, LocalCluster
+
+        self._args = args
+        self._watched = watched
+        self._problem: str | None = None
+        self._stops = 0
+        self._control: Any = None
+        self._reactor = install_reactor()
+        runtime = make_runtime(self._reactor)
+        self._monotonic = runtime.clock.monotonic
+        self._begin_s = self._monotonic()
+        host: Any
+        if nursery is None:
+            from .local.in_process import InProcessHost
+
+            host = InProcessHost(runtime, self._reactor)
+        else:
+            from .local.processes import ProcessHost
+
+            host = ProcessHost(nursery, self._reactor, self._nursery_lost)
+        self._cluster = LocalCluster(
+            ClusterOptions(
+                brokers=args.brokers,
+                directory=args.dir,
+                memory=args.memory,
+                port=args.port,
+                zookeeper=args.zookeeper,
+                overrides=overrides,
+                log_level=args.log_level,
+                faults=args.control_port is not None,
+            ),
+            host,
+            runtime,
+            self._reactor,
+            on_unexpected_exit=self._broker_exited,
+            on_coordination_failure=lambda error: self._give_up(f"coordination service: {error}"),
+        )
+
+    def run(self) -> int:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, self._signalled)
+        if self._args.ready_file is not None:
+            self._args.ready_file.unlink(missing_ok=True)
+        if self._watched is not None:
+            self._reactor.addReader(_Watcher(self._watched, self._stop))
+        self._reactor.callWhenRunning(self._start)
+        self._reactor.run(installSignalHandlers=False)
+        if self._problem is not None:
+            raise cli.CommandError(self._problem)
+        return cli.DONE
+
+    def _start(self) -> None:
+        from kafkalike.runtime.tasks import as_deferred
+
+        as_deferred(self._bring_up()).addErrback(self._failed)
+
+    async def _bring_up(self) -> None:
+        cluster = self._cluster
+        starting = cluster.start()
+        if self._args.control_port is not None:
+            # Its imports take a while: brokers start meanwhile.
+            from kafkalike.runtime.tasks import as_deferred
+
+            started = as_deferred(starting)
+            from .local.control_port import ControlPort
+
+            self._control = ControlPort(cluster, self._stop)
+            self._control.listen(self._args.control_port)
+            await started
+        else:
+            await starting
+        if self._stops == 0:
+            self._announce()
+
+    def _failed(self, failure: Any) -> None:
+        if self._stops == 0:
+            expected = failure.check(cli.CommandError, OSError)
+            if not expected:
+                failure.printTraceback(sys.stderr)
+            self._give_up(failure.getErrorMessage())
+
+    def _give_up(self, problem: str) -> None:
+        if self._problem is None and self._stops == 0:
+            self._problem = problem
+            self._stop(kill=True)
+
+    def _nursery_lost(self) -> None:
+        self._give_up("the process that makes the brokers has ended, and all brokers with it")
+
+    def _signalled(self, number: int, _frame: object) -> None:
+        self._reactor.callFromThread(self._stop)
+
+    def _stop(self, *, kill: bool = False) -> None:
+        """Stop in order; asked again, at once."""
+        self._stops += 1
+        if self._stops == 1:
+            self._say({"event": "stopping"})
+            self._remove_ready_file()
+            if self._control is not None:
+                self._control.close()
+            self._cluster.stop(kill=kill).addBoth(self._stopped)
+        else:
+            self._cluster.stop(kill=True)
+
+    def _stopped(self, _: object) -> None:
+        self._remove_ready_file()
+        with contextlib.suppress(Exception):
+            self._reactor.stop()
+
+    def _remove_ready_file(self) -> None:
+        if self._args.ready_file is not None:
+            self._args.ready_file.unlink(missing_ok=True)
+
+    def _broker_exited(self, broker: Any) -> None:
+        if self._stops:
+            return
+        self._say({"event": "broker_exited", "broker": broker.id, "code": broker.exit_code})
         sys.stderr.write(f"{broker.name} ended with {broker.exit_code}; see {broker.log_path}\n")
 
-    cluster = LocalCluster(options, nursery, runtime, reactor, on_exit)
+    def _say(self, event: dict[str, Any]) -> None:
+        if self._args.output == "json":
+            with contextlib.suppress(BrokenPipeError):
+                print(json.dumps(event), flush=True)
 
-    async def start() -> None:
-        begin = runtime.clock.monotonic()
-        try:
-            await cluster.start()
-        except (cli.CommandError, OSError) as error:
-            problems.append(str(error))
-            reactor.stop()
+    def _announce(self) -> None:
+        cluster = self._cluster
+        facts: dict[str, Any] = {
+            "event": "ready",
+            "bootstrap_servers": cluster.bootstrap,
+            "zookeeper": cluster.zookeeper,
+            "directory": str(cluster.directory),
+            "pid": os.getpid(),
+            "brokers": {
+                str(b.id): {"address": b.address, "pid": b.pid} for b in cluster.brokers.values()
+            },
+            "control": None if self._control is None else self._control.url,
+            "seconds": round(self._monotonic() - self._begin_s, 3),
+        }
+        if self._args.ready_file is not None:
+            path = self._args.ready_file
+            temporary = path.with_name(path.name + ".tmp")
+            temporary.write_text(json.dumps(facts) + "\n")
+            temporary.replace(path)
+        self._say(facts)
+        if self._args.output == "json":
             return
-        _announce(cluster, args, runtime.clock.monotonic() - begin)
+        lines = [
+            f"{len(cluster.brokers)} brokers are ready after {facts['seconds']:.2f} s",
+            f"bootstrap servers  {cluster.bootstrap}",
+            f"zookeeper          {cluster.zookeeper}",
+            f"directory          {cluster.directory}",
+        ]
+        if self._control is not None:
+            lines.append(f"control port       {self._control.url}")
+        with contextlib.suppress(BrokenPipeError):
+            print("\n".join([*lines, "Ctrl-C stops them."]), flush=True)
 
-    reactor.callWhenRunning(lambda: as_deferred(start()))
-    reactor.addSystemEventTrigger("before", "shutdown", lambda: as_deferred(cluster.stop()))
-    reactor.run()
-    if problems:
-        raise cli.CommandError(problems[0])
-    return cli.DONE
 
+class _Watcher:
+    """A process whose end is waited for, on the loop."""
 
-def _announce(cluster: Any, args: argparse.Namespace, seconds: float) -> None:
-    facts = {
-        "event": "ready",
-        "bootstrap_servers": cluster.bootstrap,
-        "zookeeper": cluster.zookeeper,
-        "directory": str(cluster.directory),
-        "brokers": {
-            str(b.id): {"address": b.address, "pid": b.pid} for b in cluster.brokers.values()
-        },
-        "seconds": round(seconds, 3),
-    }
-    if args.output == "json":
-        print(json.dumps(facts), flush=True)
-    else:
-        print(
-            f"{len(cluster.brokers)} brokers are ready after {seconds:.2f} s\n"
-            f"bootstrap servers  {cluster.bootstrap}\n"
-            f"zookeeper          {cluster.zookeeper}\n"
-            f"directory          {cluster.directory}\n"
-            "Ctrl-C stops them.",
-            flush=True,
-        )
-    if args.ready_file is not None:
-        temporary = args.ready_file.with_name(args.ready_file.name + ".tmp")
-        temporary.write_text(json.dumps(facts) + "\n")
-        temporary.replace(args.ready_file)
+    def __init__(self, pidfd: int, ended: Any) -> None:
+        self._pidfd = pidfd
+        self._ended = ended
+
+    def fileno(self) -> int:
+        return self._pidfd
+
+    def logPrefix(self) -> str:
+        return "kafkalike up"
+
+    def doRead(self) -> Exception | None:
+        self._ended()
+        return EOFError("the process has ended")
+
+    def connectionLost(self, reason: Any) -> None:
+        """It has told what it had to tell."""

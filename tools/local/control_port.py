@@ -1,0 +1,214 @@
+"""The control port: the verbs of a local cluster over HTTP and JSON, for tests in any language.
+
+    GET  /ready        200 and the facts once every broker serves, 503 before
+    GET  /VERB?k=v     a verb that only asks
+    POST /VERB         a JSON object of arguments; answers {"result": ...}
+
+Errors are {"error": text}: 400 wrong arguments or not possible now, 404 no such verb, 504 what was
+waited for did not come true.  It listens on 127.0.0.1 only and needs no password: who
+reaches it could also signal the processes.
+"""
+
+import inspect
+import json
+import traceback
+import types
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, get_args, get_origin, get_type_hints
+
+from twisted.web.http import BAD_REQUEST, GATEWAY_TIMEOUT, INTERNAL_SERVER_ERROR, NOT_FOUND
+from twisted.web.resource import Resource
+from twisted.web.server import NOT_DONE_YET, Request, Site
+
+from kafkalike.net.client import PeerError
+from kafkalike.runtime.tasks import TimedOut, as_deferred
+from kafkalike.zk.client import ZkError
+
+from .. import cli
+from ..local_cluster import LocalCluster
+from .layout import HOST
+from .verbs import Verbs, WaitTimeout
+
+MAX_BODY_BYTES: Final = 1 << 20
+SERVICE_UNAVAILABLE: Final = 503
+Verb = Callable[..., Awaitable[Any]]
+
+
+class ArgumentError(Exception):
+    """The arguments of a verb are not what it takes."""
+
+
+class ControlPort:
+    """Serves one cluster.  `shutdown` stops everything."""
+
+    def __init__(self, cluster: LocalCluster, shutdown: Callable[[], None]) -> None:
+        self._cluster = cluster
+        self._verbs = Verbs(cluster)
+        self._shutdown = shutdown
+        self._listening: Any = None
+        self._table: dict[str, Verb] = {
+            name: function
+            for name, function in inspect.getmembers(self._verbs, inspect.iscoroutinefunction)
+            if not name.startswith("_")
+        }
+        self._table["shutdown"] = self._stop
+
+    @property
+    def url(self) -> str:
+        return f"http://{HOST}:{self._listening.getHost().port}"
+
+    def listen(self, port: int) -> None:
+        """Raises OSError (CannotListenError) for a port that is taken."""
+        site = Site(_Root(self))
+        site.noisy = False
+        site.displayTracebacks = False
+        self._listening = self._cluster.reactor.listenTCP(port, site, interface=HOST)
+
+    def close(self) -> None:
+        """Take no more requests.  Those in progress end with the process."""
+        self._verbs.close()
+        if self._listening is not None:
+            self._listening.stopListening()
+
+    async def _stop(self) -> None:
+        """Stop the cluster and the process that runs it."""
+        self._cluster.reactor.callLater(0.0, self._shutdown)
+
+    async def call(self, verb: str, arguments: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        """(HTTP status, answer)"""
+        function = self._table.get(verb)
+        if function is None:
+            known = ", ".join(sorted(self._table))
+            return NOT_FOUND, {"error": f"no verb {verb!r}; there are {known}"}
+        try:
+            return 200, {"result": await function(**checked_arguments(function, arguments))}
+        except WaitTimeout as error:
+            return GATEWAY_TIMEOUT, {"error": str(error)}
+        except (
+            ArgumentError,
+            cli.CommandError,
+            PeerError,
+            TimedOut,
+            ZkError,
+            OSError,
+        ) as error:
+            return BAD_REQUEST, {"error": str(error)}
+        except Exception as error:
+            traceback.print_exc()
+            return INTERNAL_SERVER_ERROR, {"error": f"{type(error).__name__}: {error}"}
+
+    async def ready(self) -> tuple[int, dict[str, Any]]:
+        facts = await self._verbs.info()
+        return (200 if self._cluster.is_ready else SERVICE_UNAVAILABLE), facts
+
+
+def checked_arguments(function: Verb, arguments: dict[str, Any]) -> dict[str, Any]:
+    """The arguments as the verb takes them.  Raises ArgumentError naming the one that is wrong."""
+    parameters = inspect.signature(function).parameters
+    hints = get_type_hints(function)
+    for name in arguments:
+        if name not in parameters:
+            known = ", ".join(parameters) or "nothing"
+            raise ArgumentError(f"{name}: not an argument; expected {known}")
+    for name, parameter in parameters.items():
+        if name not in arguments:
+            if parameter.default is inspect.Parameter.empty:
+                raise ArgumentError(f"{name}: missing")
+        elif not _fits(arguments[name], hints[name]):
+            text = json.dumps(arguments[name])
+            raise ArgumentError(f"{name}: expected {_describe(hints[name])}, found {text}")
+    return arguments
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    origin = get_origin(hint)
+    if origin is types.UnionType:
+        return any(_fits(value, one) for one in get_args(hint))
+    if hint is type(None):
+        return value is None
+    if hint is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if hint is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    if origin is list:
+        (item,) = get_args(hint)
+        return isinstance(value, list) and all(_fits(one, item) for one in value)
+    if origin is not None:
+        return isinstance(value, dict)
+    return isinstance(value, hint)
+
+
+def _describe(hint: Any) -> str:
+    if get_origin(hint) is types.UnionType:
+        return " or ".join(_describe(one) for one in get_args(hint))
+    if hint is type(None):
+        return "null"
+    if get_origin(hint) is list:
+        return f"a list of {_describe(get_args(hint)[0])}"
+    names = {int: "an integer", float: "a number", str: "a string", bool: "true or false"}
+    return names.get(hint, "an object")
+
+
+class _Root(Resource):
+    """Everything is one resource: the path is the verb."""
+
+    isLeaf = True
+
+    def __init__(self, port: ControlPort) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._port = port
+
+    def render_GET(self, request: Request) -> Any:
+        verb = _verb(request)
+        if verb in ("", "ready"):
+            return self._answer(request, self._port.ready())
+        arguments = {
+            name.decode(): _guess(values[-1].decode()) for name, values in request.args.items()
+        }
+        return self._answer(request, self._port.call(verb, arguments))
+
+    def render_POST(self, request: Request) -> Any:
+        content: Any = request.content
+        body = content.read(MAX_BODY_BYTES + 1)
+        try:
+            if len(body) > MAX_BODY_BYTES:
+                raise ValueError(f"more than {MAX_BODY_BYTES} bytes")
+            arguments = json.loads(body) if body.strip() else {}
+            if not isinstance(arguments, dict):
+                raise ValueError("expected an object")
+        except ValueError as error:
+            return _send(request, BAD_REQUEST, {"error": f"body: {error}"})
+        return self._answer(request, self._port.call(_verb(request), arguments))
+
+    def _answer(self, request: Request, work: Any) -> Any:
+        gone: list[bool] = []
+        # Whoever hangs up does not stop what was begun.
+        request.notifyFinish().addErrback(lambda _: gone.append(True))
+
+        def done(result: tuple[int, dict[str, Any]]) -> None:
+            if not gone:
+                request.write(_send(request, *result))
+                request.finish()
+
+        as_deferred(work).addCallback(done)
+        return NOT_DONE_YET
+
+
+def _verb(request: Request) -> str:
+    return str(request.path.decode("ascii", "replace")).strip("/").replace("-", "_")
+
+
+def _guess(text: str) -> Any:
+    """A value of a query: JSON where it is such, else a string."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _send(request: Request, status: int, answer: dict[str, Any]) -> bytes:
+    body = json.dumps(answer).encode() + b"\n"
+    request.setResponseCode(status)
+    request.setHeader(b"content-type", b"application/json")
+    request.setHeader(b"content-length", str(len(body)).encode())
+    return body

@@ -1,0 +1,102 @@
+"""Where a local cluster keeps things: its directory, and the ports that stay the same between starts.
+
+DIR/cluster.json           what the first start chose (brokers, ports)
+DIR/lock                   held while a supervisor runs
+DIR/coordination/          the embedded coordination service
+DIR/broker-ID/             data/, server.properties, broker.log
+DIR/snapshots/NAME/        copies made by the snapshot verb
+"""
+
+import contextlib
+import json
+import pathlib
+import socket
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from .. import cli
+
+FILE_NAME: Final = "cluster.json"
+FORMAT: Final = 1
+HOST: Final = "127.0.0.1"
+
+
+@dataclass(slots=True)
+class Layout:
+    """What has to be the same at the next start.  Ports by purpose: `broker-1`, `zookeeper`..."""
+
+    brokers: int
+    ports: dict[str, int] = field(default_factory=dict)
+
+
+def read_layout(directory: pathlib.Path) -> Layout | None:
+    """What an earlier start wrote, None when there was none.  Raises CommandError."""
+    path = directory / FILE_NAME
+    try:
+        data: Any = json.loads(path.read_text())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise cli.CommandError(f"{path}: {error}") from error
+    try:
+        if data["format"] != FORMAT:
+            raise cli.CommandError(f"{path}: format {data['format']}, expected {FORMAT}")
+        return Layout(int(data["brokers"]), {str(k): int(v) for k, v in data["ports"].items()})
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise cli.CommandError(f"{path}: not as written by kafkalike up: {error!r}") from error
+
+
+def write_layout(directory: pathlib.Path, layout: Layout) -> None:
+    path = directory / FILE_NAME
+    temporary = path.with_suffix(".tmp")
+    data = {"format": FORMAT, "brokers": layout.brokers, "ports": layout.ports}
+    temporary.write_text(json.dumps(data, indent=2) + "\n")
+    temporary.replace(path)
+
+
+class Reservations:
+    """Ports kept for the brokers of a cluster, also while a broker is down.
+
+    A socket is bound to each and never listens.  The broker binds the same port (SO_REUSEADDR);
+    nobody gets it by chance, neither as the port of an outgoing connection nor by asking for any.
+    """
+
+    def __init__(self) -> None:
+        self._sockets: dict[str, socket.socket] = {}
+
+    def take(self, purpose: str, port: int, *, otherwise_any: bool = False) -> int:
+        """Reserve `port` (0: any); a taken one is replaced when `otherwise_any`.
+
+        Raises CommandError for a port that somebody listens on.
+        """
+        try:
+            self._sockets[purpose] = sock = _bind(port)
+        except OSError as error:
+            if not otherwise_any:
+                raise cli.CommandError(f"port {port} for {purpose}: {error.strerror}") from error
+            self._sockets[purpose] = sock = _bind(0)
+        return int(sock.getsockname()[1])
+
+    def close(self) -> None:
+        for sock in self._sockets.values():
+            sock.close()
+        self._sockets.clear()
+
+
+def _bind(port: int) -> socket.socket:
+    sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind((HOST, port))
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+def last_line(path: pathlib.Path) -> str:
+    """The last thing a process printed, for the message about its end."""
+    lines: list[str] = []
+    with contextlib.suppress(OSError):
+        lines = path.read_text(errors="replace").strip().splitlines()
+    return lines[-1] if lines else f"see {path}"
