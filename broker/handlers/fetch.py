@@ -19,11 +19,11 @@ from kafkalike.errors import (
     UnknownTopicOrPartition,
 )
 from kafkalike.messages.fetch import FetchRequest, FetchResponse
-from kafkalike.types import TopicPartition
+from kafkalike.types import ZERO_UUID, TopicPartition
 
 from ..auth.authorizer import Authorizer, Operation, ResourceType, allows_cluster
 from ..cluster.metadata_cache import MetadataCache
-from ..replica.fetch_session import FetchContext, FetchSessions
+from ..replica.fetch_session import FINAL_EPOCH, FetchContext, FetchSessions
 from ..replica.manager import ReplicaManager
 from ..replica.values import READ_COMMITTED, READ_UNCOMMITTED, FetchParams
 from .leaders import CurrentLeaders
@@ -61,6 +61,12 @@ class FetchApi:
     ) -> "FetchResponse | Deferred[FetchResponse]":
         """Read now, or wait up to max_wait_ms."""
         version = ctx.header.api_version
+        if (
+            version >= 13
+            and request.session_epoch != FINAL_EPOCH
+            and any(topic.topic_id == ZERO_UUID for topic in request.topics)
+        ):
+            raise UnknownServerError("A topic without an id cannot be part of a fetch session")
         state = request.replica_state
         replica_id = state.replica_id if version >= 15 else request.replica_id
         try:

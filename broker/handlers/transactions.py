@@ -29,7 +29,7 @@ from ..cluster.metadata_cache import MetadataCache
 from ..cluster.producer_ids import ProducerIds
 from ..cluster.topic_names import topic_name_problem
 from ..replica.manager import ReplicaManager
-from .request import RequestContext, Route, message_of, route
+from .request import RequestContext, Route, route
 
 _Topic = DescribeProducersResponse.TopicResponse
 _Partition = _Topic.PartitionResponse
@@ -98,13 +98,12 @@ class ProducerIdApi:
                 answer.partitions.append(partition)
                 if refusal is not None:
                     partition.error_code = refusal.code
-                    partition.error_message = message_of(refusal)
+                    partition.error_message = str(refusal)
                     continue
                 try:
                     self._describe(TopicPartition(topic.name, index), partition)
                 except KafkaError as error:
                     partition.error_code = error.code
-                    partition.error_message = str(error)
         return response
 
     def _refusal(self, topic: str, ctx: RequestContext) -> KafkaError | None:
