@@ -22,6 +22,7 @@ from kafkalike.records.legacy import LegacyBatch
 from kafkalike.records.record import (
     NO_TIMESTAMP,
     MalformedRecord,
+    OverlongLength,
     Record,
     iterate_raw,
     iterate_records,
@@ -29,7 +30,7 @@ from kafkalike.records.record import (
 from kafkalike.records.scan import AnyBatch, iterate_batches
 from kafkalike.runtime.ports import Buffer
 
-from .validation import AppendRules
+from .validation import MAX_LONG, AppendRules
 
 
 class RecordError(NamedTuple):
@@ -77,6 +78,9 @@ def deep_check(records: Buffer, rules: AppendRules, now_ms: int) -> DeepResult:
                 append_timestamp=first.max_timestamp if first.is_log_append_time else None,
             )
         ]
+    except OverlongLength as error:
+        # Kafka answers UNKNOWN_SERVER_ERROR without a text.
+        raise UnknownServerError from error
     except MalformedRecord as error:
         raise InvalidRecord(f"Record batch is malformed: {error}") from error
     replacement = encode_batch(
@@ -116,6 +120,8 @@ def _check_records(
     bad_time = False
     for index, raw in enumerate(iterate_raw(payload, batch.count)):
         timestamp = batch.max_timestamp if marked_append_time else base + raw.timestamp_delta
+        if not -MAX_LONG <= timestamp <= MAX_LONG:
+            timestamp = _wrapped(timestamp)
         in_order = in_order and raw.offset_delta == index
         if rules.compacted and raw.key_length < 0:
             errors.append(
@@ -134,6 +140,11 @@ def _check_records(
     if errors:
         raise _rejected(errors, bad_time)
     return highest, in_order
+
+
+def _wrapped(timestamp: int) -> int:
+    """What the sum of a base and a delta is in 64 bits, which is how Kafka reads it."""
+    return (timestamp + MAX_LONG + 1) % (2 * MAX_LONG + 2) - MAX_LONG - 1
 
 
 def _time_problem(
@@ -177,8 +188,9 @@ def _convert_legacy(batches: list[AnyBatch], rules: AppendRules, now_ms: int) ->
     bad_time = False
     try:
         for batch in batches:
-            if isinstance(batch, RecordBatch):
+            if batch.magic != batches[0].magic:
                 raise InvalidRecord("Messages of several formats in one append")
+            assert isinstance(batch, LegacyBatch)
             for index, record in enumerate(batch.records()):
                 if rules.compacted and record.key is None:
                     errors.append(

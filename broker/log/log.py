@@ -134,6 +134,7 @@ class Log:
         "is_closed",
         "is_future",
         "is_metadata_pending",
+        "last_flush_ms",
         "log_end_offset",
         "log_start_offset",
         "lowest_truncation",
@@ -171,6 +172,7 @@ class Log:
         self.is_closed = False
         self.is_metadata_pending = False
         """`partition.metadata` is not written yet; it must be before the first append."""
+        self.last_flush_ms = directory.clock.now_ms()
         self.log_start_offset = log_start_offset
         self.log_end_offset = log_end_offset
         self.high_watermark = min(max(high_watermark, log_start_offset), log_end_offset)
@@ -331,7 +333,7 @@ class Log:
                         known.first_offset,
                         known.last_offset,
                         known.timestamp,
-                        known.timestamp if self._rules.log_append_time else -1,
+                        known.timestamp,  # whatever the topic's kind of timestamps, as in Kafka
                         self.log_start_offset,
                         duplicate=True,
                     )
@@ -1094,6 +1096,7 @@ class Log:
 
     def flushed(self, plan: FlushPlan) -> None:
         """A flush plan was run: the recovery point moves, unless the log was cut meanwhile."""
+        self.last_flush_ms = self.directory.clock.now_ms()
         if plan.truncations == self.truncations and plan.offset > self.recovery_point:
             self.recovery_point = plan.offset
 

@@ -205,11 +205,12 @@ class ProducerState:
             and not self._is_verified(batch.producer_id, guard)
         ):
             raise InvalidTxnState("Record was not part of an ongoing transaction")
-        if entry is not None and batch.producer_epoch < entry.epoch:
+        seen = NO_PRODUCER_EPOCH if entry is None else entry.epoch
+        if batch.producer_epoch < seen:
             raise InvalidProducerEpoch(
                 f"Epoch of producer {batch.producer_id} at offset {batch.base_offset} in "
                 f"{self.partition} is {batch.producer_epoch}, which is smaller than the last seen "
-                f"epoch {entry.epoch}"
+                f"epoch {seen}"
             )
         if from_client:
             self._check_sequence(batch, entry)

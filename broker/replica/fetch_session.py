@@ -239,7 +239,7 @@ class FetchSessions:
             if request.session_id != NO_SESSION:
                 self._remove(request.session_id)
             entries = dict(_entries(request, uses_topic_ids, topic_name))
-            if request.session_epoch == FINAL_EPOCH or not entries:
+            if request.session_epoch == FINAL_EPOCH:
                 return FetchContext(entries)
             return FetchContext(
                 entries, cache=self, is_follower=is_follower, uses_topic_ids=uses_topic_ids

@@ -92,10 +92,10 @@ class Reader:
         session = context.session
         left = params.max_bytes
         min_one_message = params.version >= _FIRST_WHOLE_BATCH_VERSION
+        refused: list[tuple[FetchPartition, PartitionData]] = []
         for entry in context.partitions():
             if entry.error_code != NONE:
-                found.refused += 1
-                found.results.append((entry, error_data(entry, entry.error_code, refused=True)))
+                refused.append((entry, error_data(entry, entry.error_code, refused=True)))
                 continue
             partition = self._hosted.get(entry.topic_partition)
             if session is not None and partition is not None and entry.partition is not partition:
@@ -118,6 +118,9 @@ class Reader:
                 left = max(0, left - size)
                 found.size_bytes += size
             found.results.append((entry, data))
+        if refused:
+            found.refused = len(refused)
+            found.results += refused  # behind what was read, as in Kafka
         return found
 
     def _read_one(

@@ -21,6 +21,14 @@ class MalformedRecord(ValueError):
     """The bytes are no record; the text says what was wrong and where."""
 
 
+class _OverlongVarint(MalformedRecord):
+    """A varint goes on for too many bytes."""
+
+
+class OverlongLength(MalformedRecord):
+    """The length in front of a record is a varint of too many bytes."""
+
+
 class Record(NamedTuple):
     """One record.  Header keys are the raw bytes on the wire (Kafka stores them unchecked).
 
@@ -60,7 +68,7 @@ def read_varint(data: Buffer, position: int, limit: int = _MAX_VARLONG) -> tuple
             shift += 7
     except IndexError:
         raise MalformedRecord(f"a varint runs out of the data at byte {position}") from None
-    raise MalformedRecord(f"a varint before byte {position} is longer than {limit} bytes")
+    raise _OverlongVarint(f"a varint before byte {position} is longer than {limit} bytes")
 
 
 def varint_size(value: int) -> int:
@@ -120,7 +128,10 @@ def iterate_raw(payload: Buffer, count: int) -> Iterator[RawRecord]:
     position = 0
     for number in range(count):
         start = position
-        length, position = read_varint(payload, position, _MAX_VARINT)
+        try:
+            length, position = read_varint(payload, position, _MAX_VARINT)
+        except _OverlongVarint as error:
+            raise OverlongLength(f"the length of record {number}: {error}") from error
         stop = position + length
         if length < 0 or stop > end:
             raise MalformedRecord(

@@ -75,9 +75,7 @@ def with_payload(payload: bytes, count: int, *, codec: int = 0, deltas: int | No
     head = bytearray(HEADER_BYTES)
     last = count - 1 if deltas is None else deltas
     size = HEADER_BYTES + len(packed) - 12
-    HEADER.pack_into(
-        head, 0, 0, size, -1, 2, 0, codec, last, T0, T0 + max(count - 1, 0), -1, -1, -1, count
-    )
+    HEADER.pack_into(head, 0, 0, size, -1, 2, 0, codec, last, T0, T0, -1, -1, -1, count)
     return seal(head + packed)
 
 

@@ -106,24 +106,30 @@ class Runner:
     # -- steps ---------------------------------------------------------------------------------
 
     def _step(self, step: Ask) -> Json:
+        try:
+            answer, version, body = self._patiently(step)
+        except Closed:
+            self._drop()
+            return "closed"
+        except Silence:
+            self._drop()
+            return "silence"
+        if answer is None:
+            return "sent"
+        if isinstance(answer, str):
+            return answer
+        return self._normalised(answer, version, body)
+
+    def _patiently(self, step: Ask) -> tuple[Any, int, bytes | memoryview]:
         deadline = time.monotonic() + SETUP_LIMIT_S
         while True:
-            try:
-                answer, version, body = self._exchange(step)
-            except Closed:
-                self._drop()
-                return "closed"
-            except Silence:
-                self._drop()
-                return "silence"
-            if answer is None:
-                return "sent"
-            if isinstance(answer, str):
-                return answer
-            if step.until is None or step.until(answer) or time.monotonic() > deadline:
+            answer, version, body = self._exchange(step)
+            if step.until is None or isinstance(answer, str) or step.until(answer):
+                break
+            if time.monotonic() > deadline:
                 break
             time.sleep(0.02)
-        return self._normalised(answer, version, body)
+        return answer, version, body
 
     def _normalised(self, answer: Response, version: int, body: bytes | memoryview) -> Json:
         if self._tamper is not None:
@@ -132,7 +138,7 @@ class Runner:
         return self._normal.message(answer, version, body)
 
     def _ask(self, step: Ask) -> Any:
-        answer, _, _ = self._exchange(step)
+        answer, _, _ = self._patiently(step)
         return answer
 
     def _exchange(self, step: Ask) -> tuple[Any, int, bytes | memoryview]:

@@ -45,16 +45,17 @@ def cases() -> Iterator[Case]:
         count = {"one": 1, "gzip": 12, "twelve": 12, "large": 60}[kind]
         for field, tries in values(len(good), count, good[22]).items():
             for value in dict.fromkeys(tries):
+                changes: dict[str, Any] = {field: value}
                 for fix in (True, False):
                     if not fix and (kind != "one" or field == "crc"):
                         continue
-                    bent = bend(good, fix_crc=fix, **dict[str, Any]({field: value}))
+                    bent = bend(good, fix_crc=fix, **changes)
                     word = field.replace("_", "-")
                     name = f"header-{kind}-{word}-{value}{'' if fix else '-unsealed'}"
                     yield Case(
                         name, [Ask(produce(name, bent), VERSION), read(name)], setup=[Topic(name)]
                     )
-    pairs = {
+    pairs: dict[str, dict[str, Any]] = {
         "producer-without-sequence": {"producer_id": 7, "producer_epoch": 0, "base_sequence": -1},
         "producer-without-epoch": {"producer_id": 7, "producer_epoch": -1, "base_sequence": 0},
         "epoch-minus-2": {"producer_id": 7, "producer_epoch": -2, "base_sequence": 0},

@@ -1,10 +1,12 @@
 """DescribeConfigs, AlterConfigs, IncrementalAlterConfigs."""
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 
 from kafkalike.messages.configs import (
     AlterConfigsRequest,
     DescribeConfigsRequest,
+    DescribeConfigsResponse,
     IncrementalAlterConfigsRequest,
 )
 
@@ -12,6 +14,7 @@ from ..case import Ask, Case, Topic, versions_of
 
 TOPIC, BROKER, LOGGER = 2, 4, 8
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
+CHANGED = ("log.cleaner.threads", "log.retention.ms", "max.connections", "no.such.broker.key")
 _Wanted = DescribeConfigsRequest.DescribeConfigsResource
 _Alter = AlterConfigsRequest.AlterConfigsResource
 _Incremental = IncrementalAlterConfigsRequest.AlterConfigsResource
@@ -83,6 +86,26 @@ def change(
             validate_only=validate,
         ),
         version,
+    )
+
+
+def eventually(changes: bool, ask: Ask) -> Ask:
+    """Ask until a change of a broker's settings is in the answer: the original applies it later."""
+    return dataclasses.replace(ask, until=is_dynamic) if changes else ask
+
+
+def unchanged() -> Ask:
+    """Wait until no change of a broker's settings is left."""
+    ask = describe(4, (BROKER, "1", list(CHANGED)), (BROKER, "", list(CHANGED)), synonyms=True)
+    return dataclasses.replace(ask, until=lambda answer: not is_dynamic(answer))
+
+
+def is_dynamic(answer: DescribeConfigsResponse) -> bool:
+    return any(
+        synonym.source in (2, 3)
+        for result in answer.results
+        for entry in result.configs
+        for synonym in entry.synonyms
     )
 
 
@@ -275,9 +298,12 @@ def replacement(version: int) -> Iterator[Case]:
                 f"alter-configs-broker-{broker or 'default'}-{word}{suffix}",
                 [
                     alter(version, (BROKER, broker, values)),
-                    describe(4, (BROKER, "1", ["log.cleaner.threads"]), synonyms=True),
+                    eventually(
+                        word == "dynamic",
+                        describe(4, (BROKER, "1", ["log.cleaner.threads"]), synonyms=True),
+                    ),
                 ],
-                cleanup=[alter(version, (BROKER, broker, []))],
+                cleanup=[alter(version, (BROKER, broker, [])), unchanged()],
             )
 
 
@@ -381,17 +407,20 @@ def changes(version: int) -> Iterator[Case]:
                 f"change-configs-broker-{broker or 'default'}-{word}{suffix}",
                 [
                     change(version, (BROKER, broker, values)),
-                    describe(
-                        4,
-                        (
-                            BROKER,
-                            broker,
-                            ["log.cleaner.threads", "log.retention.ms", "no.such.broker.key"],
+                    eventually(
+                        word in ("unknown", "dynamic", "retention", "connections"),
+                        describe(
+                            4,
+                            (
+                                BROKER,
+                                broker,
+                                list(CHANGED),
+                            ),
+                            synonyms=True,
                         ),
-                        synonyms=True,
                     ),
                 ],
-                cleanup=[alter(1, (BROKER, broker, []))],
+                cleanup=[alter(1, (BROKER, broker, [])), unchanged()],
             )
     for word, logger in {
         "unknown": ("no.such.logger", SET, "DEBUG"),

@@ -194,7 +194,7 @@ def formats(version: int) -> Iterator[Case]:
                     f"fetch-format-{topic.name}-{number}-{offset}-v{version}",
                     [Ask(fetch(version, (topic.name, [partition(number, offset)])), version)],
                     uses=[topic],
-                    content=version < 4,
+                    content=version < 4 or topic is ZSTD,
                 )
     name = f"fetch-no-conversion-v{version}"
     yield Case(

@@ -132,7 +132,7 @@ def case(name: str, *steps: Ask, setup: Sequence[Topic] = ()) -> Case:
         name,
         list(steps),
         setup=list(setup),
-        unordered=("topics", "results", "responses", "partitions"),
+        unordered=("topics", "results", "responses", "partitions", "configs"),
     )
 
 
