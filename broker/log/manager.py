@@ -517,9 +517,11 @@ class LogManager:
         del self._flushes[log]
 
     def _flush_dirty_logs(self) -> None:
-        """flush.ms: logs whose last flush is that long ago (with the scheduler's precision)."""
+        """flush.ms: sync the logs whose last sync is that long ago."""
+        now_ms = self._clock.now_ms()
         for log in self.all_logs():
-            if log.recovery_point < log.log_end_offset and log.config.flush_ms < _MAX_WAIT_MS:
+            is_dirty = log.recovery_point < log.log_end_offset
+            if is_dirty and now_ms - log.last_flush_ms >= log.config.flush_ms:
                 self.flush(log).addErrback(_ignore_storage_error)
 
     # -- checkpoints ---------------------------------------------------------------------------

@@ -415,6 +415,19 @@ def test_flush_messages_asks_for_a_flush() -> None:
     assert not log.append_as_leader(batch("c"), 1, now_ms=NOW).needs_flush
 
 
+def test_flush_ms_syncs_what_has_waited_long_enough() -> None:
+    broker = Broker(flush_ms="20000").start(**{"log.flush.scheduler.interval.ms": "1000"})
+    log = broker.create()
+    append(log, "a")
+    broker.clock.advance(31)
+    assert log.recovery_point == 1
+    append(log, "b")
+    broker.clock.advance(18)
+    assert log.recovery_point == 1
+    broker.clock.advance(3)
+    assert log.recovery_point == 2
+
+
 def test_settings_of_a_topic_change_while_it_is_used(broker: Broker) -> None:
     log = broker.create()
     broker.topic = {"max.message.bytes": "100"}
