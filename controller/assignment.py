@@ -6,9 +6,14 @@ replicas at a growing distance, and, when every broker names its rack, one rack 
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from kafkalike.errors import InvalidPartitions, InvalidReplicationFactor, UnknownServerError
 from kafkalike.runtime.ports import Random
+
+MAX_PARTITIONS: Final = 100_000
+"""Of one topic: ZooKeeper does not take the assignment of more in one node (1 MiB), so nothing is
+gained by working it out first."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -39,6 +44,11 @@ def assign_replicas(
     """
     if partition_count <= 0:
         raise InvalidPartitions("Number of partitions must be larger than 0.")
+    if first_partition + partition_count > MAX_PARTITIONS:
+        raise InvalidPartitions(
+            f"Number of partitions must not be larger than {MAX_PARTITIONS}, found"
+            f" {first_partition + partition_count}."
+        )
     if replication_factor <= 0:
         raise InvalidReplicationFactor("Replication factor must be larger than 0.")
     if replication_factor > len(brokers):
