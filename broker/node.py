@@ -429,6 +429,7 @@ class Node:
             ):
                 self._parts.logs.topic_config_changed(topic)
             self._server.set_limits(connection_limits(config))
+            self._replicas.broker_config_changed(config)
             if config.unclean_leader_election_enable != unclean:
                 unclean = config.unclean_leader_election_enable
                 self._controller.on_broker_default_unclean_changed(unclean)

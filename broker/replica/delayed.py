@@ -102,6 +102,7 @@ class DelayedFetch(DelayedOperation):
 
     def on_complete(self) -> None:
         found = self._reader.read(self._params, self._context, record_progress=False)
+        self._reader.count_sent(self._params, found.results)
         self.answer.callback(self._context.respond(found.results))
 
 

@@ -36,7 +36,7 @@ from .fetcher_session import FetcherSession, FetchSettings
 from .follower import NOT_DELAYED, FollowedPartition, truncation_target
 from .hosted import HostedPartitions
 from .partition import Partition
-from .reading import Throttle
+from .quota import ReplicationQuota
 
 LIST_OFFSETS_VERSION: Final = 9
 LATEST: Final = -1
@@ -74,7 +74,7 @@ class FetcherWorld(Protocol):
     settings: FetchSettings
     backoff_s: float
     request_timeout_s: float
-    throttle: Throttle | None
+    throttle: ReplicationQuota
     """Limits what this broker fetches for throttled replicas (KIP-73)."""
     logger: logging.Logger
 
@@ -199,7 +199,7 @@ class Fetcher:
             elif self._without_id:
                 self._without_id.discard(one.topic_partition)
         throttle = self._world.throttle
-        holding = throttle if throttle is not None and throttle.is_exceeded() else None
+        holding = throttle if throttle.is_exceeded() else None
 
         def is_ready(one: FollowedPartition) -> bool:
             if one.delayed_until_s > now_s or (
@@ -280,7 +280,7 @@ class Fetcher:
             if data.records:
                 received += self._throttled_size(key, len(data.records))
             self._use(one, data, out_of_range)
-        if received and self._world.throttle is not None:
+        if received:
             self._world.throttle.record(received)
         return out_of_range
 
@@ -322,7 +322,7 @@ class Fetcher:
 
     def _throttled_size(self, key: TopicPartition, size: int) -> int:
         throttle = self._world.throttle
-        return size if throttle is not None and throttle.is_throttled(key) else 0
+        return size if throttle.limit is not None and throttle.is_throttled(key) else 0
 
     def _use(
         self, one: FollowedPartition, data: PartitionData, out_of_range: list[FollowedPartition]

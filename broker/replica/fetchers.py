@@ -16,7 +16,7 @@ from .fetcher_session import FetchSettings
 from .follower import UNKNOWN_LAG, fetcher_index, initial_offset
 from .hosted import HostedPartitions
 from .partition import Partition
-from .reading import Throttle
+from .quota import ReplicationQuota
 
 _METRICS: Final = ("kafka.server", "ReplicaFetcherManager")
 
@@ -37,6 +37,7 @@ class FetcherManager:
         broker_epoch: Callable[[], int],
         logger: logging.Logger,
         metrics: Metrics,
+        throttle: ReplicationQuota,
     ) -> None:
         self.clock = clock
         self.hosted = hosted
@@ -49,7 +50,7 @@ class FetcherManager:
         )
         self.backoff_s = config.replica_fetch_backoff_ms / 1000
         self.request_timeout_s = config.request_timeout_ms / 1000
-        self.throttle: Throttle | None = None
+        self.throttle = throttle
         self.logger = logger
         self.broker_epoch = broker_epoch
         self.failed_partitions: set[TopicPartition] = set()

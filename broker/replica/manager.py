@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from twisted.internet.defer import Deferred, DeferredList
 
-from kafkalike.config import BrokerConfig
+from kafkalike.config import BrokerConfig, LogConfig
 from kafkalike.errors import (
     NONE,
     CorruptMessage,
@@ -52,8 +52,10 @@ from .hosted import HostedPartitions
 from .isr import IsrManager
 from .partition import Changed, IsrProposal, Partition
 from .purgatory import Purgatory
+from .quota import ReplicationQuota, follower_replicas, leader_replicas, parse_rate
 from .reading import Reader
 from .roles import RoleChanges, Roles
+from .selector import LEADER, RACK_AWARE, RackSelector
 from .values import (
     CONSUMER,
     DEBUGGING_CONSUMER,
@@ -177,7 +179,11 @@ class ReplicaManager:
             journal=self._record_change,
             lost=self._record_loss,
         )
-        self._reader = Reader(self._hosted)
+        self._reader = Reader(
+            self._hosted,
+            throttle=self._make_quota(leader_replicas),
+            selector=_make_selector(config, metadata, clock, logger),
+        )
         self._fetchers = FetcherManager(
             config,
             clock=clock,
@@ -186,6 +192,7 @@ class ReplicaManager:
             broker_epoch=broker_epoch,
             logger=logger,
             metrics=metrics,
+            throttle=self._make_quota(follower_replicas),
         )
         self._roles = Roles(
             config.broker_id,
@@ -202,6 +209,32 @@ class ReplicaManager:
         self._isr_expands = metrics.counter(_DOMAIN, _TYPE, "IsrExpandsPerSec")
         self._isr_failures = metrics.counter(_DOMAIN, _TYPE, "FailedIsrUpdatesPerSec")
         self._register_gauges(metrics)
+
+        self.broker_config_changed(config)
+
+    def _make_quota(self, replicas: Callable[[LogConfig], tuple[str, ...]]) -> ReplicationQuota:
+        def listed(topic_partition: TopicPartition) -> tuple[str, ...]:
+            partition = self._hosted.get(topic_partition)
+            log = None if partition is None else partition.log
+            return () if log is None else replicas(log.config)
+
+        return ReplicationQuota(
+            self._config.broker_id,
+            self._clock,
+            listed,
+            sample_count=self._config.replication_quota_window_num,
+            sample_s=self._config.replication_quota_window_size_seconds,
+        )
+
+    def broker_config_changed(self, config: BrokerConfig) -> None:
+        """Dynamic broker settings: throttle rates, num.replica.fetchers."""
+        self._reader.throttle.limit = parse_rate(
+            config.originals.get("leader.replication.throttled.rate")
+        )
+        self._fetchers.throttle.limit = parse_rate(
+            config.originals.get("follower.replication.throttled.rate")
+        )
+        self._fetchers.resize(config.num_replica_fetchers)
 
     # -- lookup --------------------------------------------------------------------------------
 
@@ -228,11 +261,6 @@ class ReplicaManager:
     def fetchers(self) -> FetcherManager:
         """The follower side."""
         return self._fetchers
-
-    @property
-    def reader(self) -> Reader:
-        """Where throttle and replica selector are plugged in."""
-        return self._reader
 
     # -- orders of the controller --------------------------------------------------------------
 
@@ -397,6 +425,7 @@ class ReplicaManager:
             or found.size_bytes >= params.min_bytes
             or found.refused == context.size
         ):
+            self._reader.count_sent(params, found.results)
             return context.respond(found.results)
         operation = DelayedFetch(self._reader, params, context)
         purgatory = self._wakeups.consumers if params.reads_committed else self._wakeups.followers
@@ -621,6 +650,18 @@ def _register_purgatory(metrics: Metrics, kind: str, purgatories: list[Purgatory
         lambda: sum(p.delayed for p in purgatories),
         delayedOperation=kind,
     )
+
+
+def _make_selector(
+    config: BrokerConfig, metadata: MetadataCache, clock: Clock, logger: logging.Logger
+) -> RackSelector | None:
+    """What replica.selector.class asks for; Kafka's own classes only."""
+    name = config.replica_selector_class
+    if name == RACK_AWARE:
+        return RackSelector(metadata, clock)
+    if name and name != LEADER:
+        logger.error("replica.selector.class=%s is not known here: consumers read leaders", name)
+    return None
 
 
 def _refuse(result: AppendResult, error: KafkaError) -> None:

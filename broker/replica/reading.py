@@ -13,12 +13,13 @@ from kafkalike.errors import (
     UnknownServerError,
 )
 from kafkalike.messages.fetch import FetchResponse
-from kafkalike.types import ZERO_UUID, TopicPartition
+from kafkalike.types import ZERO_UUID
 
 from ..log.log import FetchIsolation
 from .fetch_session import FetchContext
 from .hosted import HostedPartitions
 from .partition import Partition, ReadResult
+from .quota import ReplicationQuota
 from .values import FUTURE_REPLICA, READ_COMMITTED, FetchParams, FetchPartition
 
 PartitionData = FetchResponse.FetchableTopicResponse.PartitionData
@@ -29,24 +30,14 @@ _FIRST_WHOLE_BATCH_VERSION: Final = 3
 """From this version on the first batch comes whole, whatever the limits."""
 
 
-class Throttle(Protocol):
-    """A replication quota (KIP-73)."""
-
-    def is_throttled(self, topic_partition: TopicPartition) -> bool:
-        """Whether the replica is in the topic's list of throttled replicas."""
-
-    def is_exceeded(self) -> bool:
-        """Whether the rate is above the limit now."""
-
-    def record(self, size_bytes: int) -> None:
-        """Count what was sent or received for throttled replicas."""
-
-
 class Selector(Protocol):
     """Which replica a consumer should read from (KIP-392)."""
 
     def select(self, partition: Partition, params: FetchParams, fetch_offset: int) -> int | None:
         """The broker to read from instead of this one, None to read here."""
+
+
+Answered = tuple[FetchPartition, PartitionData]
 
 
 class ReadPass:
@@ -55,7 +46,7 @@ class ReadPass:
     __slots__ = ("answer_now", "refused", "results", "size_bytes")
 
     def __init__(self) -> None:
-        self.results: list[tuple[FetchPartition, PartitionData]] = []
+        self.results: list[Answered] = []
         self.size_bytes = 0
         self.refused = 0
         """Partitions that the handler had refused already."""
@@ -70,7 +61,7 @@ class Reader:
         self,
         hosted: HostedPartitions,
         *,
-        throttle: Throttle | None = None,
+        throttle: ReplicationQuota,
         selector: Selector | None = None,
     ) -> None:
         self._hosted = hosted
@@ -225,12 +216,25 @@ class Reader:
         """Whether the quota of this leader keeps records from a follower that lags anyway."""
         throttle = self.throttle
         return (
-            throttle is not None
+            throttle.limit is not None
             and params.replica_id >= 0
             and params.replica_id not in partition.isr
             and throttle.is_throttled(partition.topic_partition)
             and throttle.is_exceeded()
         )
+
+    def count_sent(self, params: FetchParams, results: Sequence[Answered]) -> None:
+        """Count what an answer sends to a follower against the leader's throttle."""
+        throttle = self.throttle
+        if params.replica_id < 0 or throttle.limit is None:
+            return
+        size_bytes = sum(
+            len(data.records)
+            for entry, data in results
+            if data.records and throttle.is_throttled(entry.topic_partition)
+        )
+        if size_bytes:
+            throttle.record(size_bytes)
 
     # -- waiting -------------------------------------------------------------------------------
 
