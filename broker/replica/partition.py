@@ -23,7 +23,7 @@ from kafkalike.errors import (
 )
 from kafkalike.messages.control import LeaderAndIsrRequest
 from kafkalike.runtime.ports import Buffer, StorageError
-from kafkalike.types import NO_EPOCH, NO_LEADER, TopicPartition
+from kafkalike.types import NO_BROKER_EPOCH, NO_EPOCH, NO_LEADER, TopicPartition
 
 from ..log.log import (
     DeepResult,
@@ -87,6 +87,7 @@ class RemoteReplica:
     """What the leader knows of one follower (reference: replication 4)."""
 
     __slots__ = (
+        "broker_epoch",
         "broker_id",
         "last_caught_up_s",
         "last_fetch_leader_end_offset",
@@ -97,6 +98,8 @@ class RemoteReplica:
 
     def __init__(self, broker_id: int) -> None:
         self.broker_id = broker_id
+        self.broker_epoch = NO_BROKER_EPOCH
+        """The newest life of the follower that fetched."""
         self.log_end_offset = NO_OFFSET
         self.log_start_offset = NO_OFFSET
         self.last_fetch_leader_end_offset = NO_OFFSET
@@ -135,6 +138,15 @@ class RemoteReplica:
             leader_end_offset, self.last_fetch_leader_end_offset
         )
         self.last_fetch_s = now_s
+
+    def admits(self, broker_epoch: int) -> bool:
+        """Whether a fetch comes from the newest life of the follower that is known here."""
+        if broker_epoch == NO_BROKER_EPOCH:
+            return True
+        if broker_epoch < self.broker_epoch:
+            return False
+        self.broker_epoch = broker_epoch
+        return True
 
     def polled(self, now_s: float) -> None:
         """The follower's session fetched again at `now_s` while nothing here had changed.
@@ -472,9 +484,13 @@ class Partition:
         min_one_message: bool,
         only_leader: bool,
         follower_id: int = -1,
+        follower_epoch: int = NO_BROKER_EPOCH,
         update_follower: bool = False,
     ) -> ReadResult:
         """Read for a consumer, or for the follower `follower_id`, whose progress is recorded.
+
+        What a former life of the follower asked for (a broker epoch below one seen) is not recorded:
+        it may have lost since what it had then (KIP-903).
 
         Raises FencedLeaderEpoch, UnknownLeaderEpoch, NotLeaderOrFollower, OffsetOutOfRange.
         """
@@ -495,7 +511,7 @@ class Partition:
             data = None
         else:
             data = log.read(request.fetch_offset, max_bytes, isolation, min_one_message)
-            if replica is not None and update_follower:
+            if replica is not None and update_follower and replica.admits(follower_epoch):
                 self._follower_fetched(replica, request, end_offset)
         return ReadResult(
             log.high_watermark,

@@ -147,6 +147,7 @@ class Reader:
                 min_one_message=min_one_message,
                 only_leader=only_leader,
                 follower_id=params.replica_id,
+                follower_epoch=params.replica_epoch,
                 update_follower=record_progress,
             )
         except KafkaError as error:

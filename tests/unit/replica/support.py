@@ -407,6 +407,7 @@ class Broker:
                 isolation_level=request.isolation_level,
                 rack_id=request.rack_id,
                 listener="PLAINTEXT",
+                replica_epoch=state.replica_epoch,
             ),
             context,
         )
