@@ -37,7 +37,7 @@ class Tally:
 
     answered: int = 0
     closed: int = 0
-    silent: Counter[int] = field(default_factory=Counter)
+    silent_keys: Counter[int] = field(default_factory=Counter)
     slowest_probe_s: float = 0.0
 
 
@@ -46,6 +46,7 @@ class Shot:
 
     def __init__(self, address: tuple[str, int], stream: bytes) -> None:
         self.stream = stream
+        self.api_key = int.from_bytes(stream[4:6], "big", signed=True)
         self.sock = socket.create_connection(address)
         self.sock.setblocking(False)
         self.started_s = self.heard_s = time.monotonic()
@@ -116,7 +117,7 @@ def _bombard(address: tuple[str, int], mutator: FrameMutator, count: int) -> Tal
             tally.answered += shot.received > 0
             tally.closed += shot.closed
             if not shot.closed and not shot.received:
-                tally.silent[sent] += 1
+                tally.silent_keys[shot.api_key] += 1
     selector.close()
     return tally
 
