@@ -97,6 +97,9 @@ class BrokerHost(Protocol):
     def expire_session(self, broker: LocalBroker) -> bool:
         """Have the broker's ZooKeeper session end; False: only somebody outside can do that."""
 
+    def end_session_of_dead(self, broker: LocalBroker) -> None:
+        """Where sessions are objects: end the one that a killed broker left behind."""
+
     async def advance(self, seconds: float) -> float:
         """Move the brokers' clock forward; what it shows then (epoch seconds).  CommandError."""
 

@@ -47,6 +47,7 @@ class InProcessHost:
         self._coordination: LocalCoordination | None = None
         self._waiting: list[Callable[[], None]] = []
         self._nodes: dict[int, _Hosted] = {}
+        self._dead: dict[int, LocalZkClient] = {}
         self._log: logging.Handler | None = None
 
     def start(self, events: Events) -> None:
@@ -120,6 +121,7 @@ class InProcessHost:
         hosted = self._hosted(broker)
         if hosted is not None:
             hosted.kill()
+            self._dead[broker.id] = hosted.zk
             self._reactor.callLater(0.0, self._exited, broker, KILLED)
 
     def pause(self, broker: LocalBroker) -> None:
@@ -150,6 +152,11 @@ class InProcessHost:
         if hosted is not None:
             hosted.zk.expire_session()
         return True
+
+    def end_session_of_dead(self, broker: LocalBroker) -> None:
+        zk = self._dead.pop(broker.id, None)
+        if zk is not None:
+            zk.expire_session()
 
     async def advance(self, seconds: float) -> float:
         await self.clock.advance(seconds)

@@ -39,6 +39,9 @@ class ProcessHost:
     def expire_session(self, broker: LocalBroker) -> bool:
         return False
 
+    def end_session_of_dead(self, broker: LocalBroker) -> None:
+        """There are none: sessions are ended from outside."""
+
     async def advance(self, seconds: float) -> float:
         raise cli.CommandError("advance: only a cluster in a single process has a clock of its own")
 

@@ -353,9 +353,23 @@ class Verbs:
         """SIGTERM: it hands its partitions over and stops in order."""
         await self._cluster.stop_broker(self._resumed(broker))
 
-    async def kill(self, broker: int) -> None:
-        """SIGKILL."""
+    async def kill(self, broker: int, at_once: bool = False) -> None:
+        """SIGKILL.  The others notice when its ZooKeeper session has timed out.
+
+        With `at_once` the session is ended too, so that they need not wait for that.
+        """
+        known = self._cluster.broker(broker)
+        in_time = at_once and known.state is BrokerState.RUNNING
+        session = None
+        if in_time and self._cluster.host.needs_relays:
+            session = await self._tell(broker, {"do": "session"})
         await self._cluster.kill_broker(broker)
+        if session is not None:
+            await self._outsider().end_session(
+                session["session_id"], bytes.fromhex(session["password"])
+            )
+        elif in_time:
+            self._cluster.host.end_session_of_dead(known)
 
     async def start(self, broker: int) -> None:
         """Start a broker that was stopped or killed, on its data and port; wait until it serves."""
@@ -638,13 +652,20 @@ class Verbs:
             raise cli.CommandError(f"name: {name!r}, expected letters, digits, '-', '_', '.'")
         return self._cluster.directory / "snapshots" / name
 
-    async def reset(self, timeout_s: float = DEFAULT_TIMEOUT_S) -> None:
-        """Heal all links, forget pushed errors, delete all topics and groups; brokers stay."""
+    async def mend(self, timeout_s: float = DEFAULT_TIMEOUT_S) -> None:
+        """Heal links, resume and start brokers, free disks, forget pushed errors; wait for all."""
         await self.heal()
         for broker in self._cluster.brokers.values():
             if broker.state is BrokerState.PAUSED:
                 self._cluster.resume_broker(broker.id)
+        await self._tell_each(None, {"do": "disk", "full": False})
         await self._tell_each(None, {"do": "clear_answers"})
+        await self._cluster.start_again()
+        await self.wait_brokers(timeout_s=timeout_s)
+
+    async def reset(self, timeout_s: float = DEFAULT_TIMEOUT_S) -> None:
+        """Mend everything, then delete all topics and groups."""
+        await self.mend(timeout_s)
         await self._delete_groups()
         topics = await self.topics()
         if topics:
