@@ -30,6 +30,7 @@ from kafkalike.runtime.ports import Runtime
 from kafkalike.runtime.tasks import Tasks, TimedOut, TimerWheel, sleep, timeout
 from kafkalike.types import Endpoint
 from kafkalike.zk import admin as zk_admin
+from kafkalike.zk import topics as zk_topics
 from kafkalike.zk.client import OperationTimeout, SessionExpired, SessionState, ZkClient, ZkError
 
 from .auth.authorizer import Authorizer, PermissiveAuthorizer
@@ -46,14 +47,19 @@ from .cluster.metadata_cache import MetadataCache, MetadataUpdate
 from .cluster.presence import Departure, Presence
 from .cluster.producer_ids import ProducerIds
 from .cluster.topic_admin import TopicAdmin
+from .cluster.topic_names import GROUP_METADATA_TOPIC
+from .coordinator.groups import GroupCoordinator
+from .coordinator.old_offsets import OldOffsets
 from .handlers.api_versions import ApiVersionsApi
 from .handlers.cluster import ClusterApi
 from .handlers.configs import ConfigsApi
 from .handlers.control import ControlApi, ControllerApi
 from .handlers.fetch import FetchApi
+from .handlers.groups import GroupsApi
 from .handlers.leaders import CurrentLeaders
 from .handlers.list_offsets import ListOffsetsApi
 from .handlers.metadata import MetadataApi
+from .handlers.offsets import OffsetsApi
 from .handlers.produce import ProduceApi
 from .handlers.request import Route
 from .handlers.topics import DeleteRecordsApi, TopicsApi
@@ -175,6 +181,7 @@ class Node:
         await parts.config_sync.load_all_topics()
         await parts.logs.startup()
         self._build()
+        await self._groups.start()
         self._features.start()
         self._server.start()
         parts.presence.endpoints = self._advertised()
@@ -276,9 +283,26 @@ class Node:
             self._logger,
             request_timeout_s=request_timeout_s,
         )
+        self._groups = GroupCoordinator(
+            config,
+            clock=clock,
+            wheel=self._wheel,
+            random=runtime.random,
+            replicas=self._replicas,
+            read_partition_count=self._offsets_partition_count,
+            metrics=self.metrics,
+            logger=self._logger,
+        )
+        self._replicas.on_role_change(self._groups.roles_changed)
         self._follow_config(parts.dynamic)
         metadata.add_listener(self._forget_deleted_topics)
+        metadata.add_listener(lambda update: self._groups.partitions_removed(update.removed))
         self._server = self._make_server(self._build_apis())
+
+    async def _offsets_partition_count(self) -> int | None:
+        """As ZooKeeper has it: what the controller has told so far may be a part."""
+        info = await zk_topics.read_topic(self.zk, GROUP_METADATA_TOPIC)
+        return None if info is None else len(info.partitions)
 
     def _make_controller(self) -> KafkaController:
         config, runtime, dynamic = self.config, self.runtime, self._parts.dynamic
@@ -364,6 +388,15 @@ class Node:
                 parts.presence.wait_registered,
             ),
             ControllerApi(self._controller, authorizer),
+            GroupsApi(self._groups, metadata, auto_topics, authorizer),
+            OffsetsApi(
+                self._groups,
+                OldOffsets(self.zk),
+                metadata,
+                authorizer,
+                self.runtime.clock,
+                config,
+            ),
         ]
 
     def _make_server(self, apis: Iterable[Api]) -> Server:
@@ -462,6 +495,8 @@ class Node:
 
     def _dir_failed(self, path: str) -> None:
         self._logger.error("log directory is offline path=%s", path)
+        if hasattr(self, "_groups"):
+            self._groups.drop_offline()
         if not self._parts.logs.live_dirs:
             self._fatal(f"all log directories have failed, the last one is {path}")
         elif self._registered:
@@ -515,6 +550,7 @@ class Node:
         if controlled and self._registered and self.config.controlled_shutdown_enable:
             await self._depart()
         if hasattr(self, "_server"):
+            self._groups.stop()
             await self._bounded(self._server.stop(DRAIN_S), DRAIN_S * 2, "closing connections")
             self._waiter.stop()
             self._first_update.stop()

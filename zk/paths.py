@@ -7,6 +7,8 @@ names below `/config/{clients,users,ips}` and principals are sanitised first (`s
 import urllib.parse
 from typing import Final
 
+from kafkalike.types import TopicPartition
+
 CLUSTER_ID: Final = "/cluster/id"
 BROKER_IDS: Final = "/brokers/ids"
 BROKER_SEQID: Final = "/brokers/seqid"
@@ -108,6 +110,11 @@ def acl_resource(resource_type: str, name: str, *, prefixed: bool = False) -> st
 
 def acl_resource_type(resource_type: str, *, prefixed: bool = False) -> str:
     return f"{EXTENDED_ACL}/prefixed/{resource_type}" if prefixed else f"{ACL}/{resource_type}"
+
+
+def consumer_offset(group: str, partition: TopicPartition) -> str:
+    """Where consumers from before `__consumer_offsets` keep how far they are."""
+    return f"/consumers/{group}/offsets/{partition.topic}/{partition.partition}"
 
 
 def delegation_token(token_id: str) -> str:
