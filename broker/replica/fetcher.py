@@ -9,6 +9,7 @@ in the epoch and at the offset that the request named: everything else belongs t
 """
 
 import logging
+import math
 from collections.abc import Iterable
 from typing import Any, Final, Protocol
 
@@ -31,7 +32,7 @@ from kafkalike.net.client import PeerError
 from kafkalike.runtime.ports import Clock
 from kafkalike.types import ZERO_UUID, TopicPartition
 
-from ..log.log import OffsetsOutOfOrder, UnexpectedAppendOffset
+from ..log.log import Log, LogAppendInfo, OffsetsOutOfOrder, UnexpectedAppendOffset
 from .fetcher_session import FetcherSession, FetchSettings
 from .follower import NOT_DELAYED, FollowedPartition, truncation_target
 from .hosted import HostedPartitions
@@ -83,6 +84,9 @@ class FetcherWorld(Protocol):
 
     def failed(self, topic_partition: TopicPartition) -> None:
         """Left alone until the controller's next order."""
+
+    def flush(self, log: Log) -> "Deferred[None]":
+        """Sync a log to its device."""
 
 
 class Fetcher:
@@ -212,7 +216,7 @@ class Fetcher:
 
         return self._session.build(
             changed,
-            list(self._followed.values()),
+            self._followed.values(),
             is_ready,
             self._world.broker_epoch(),
             uses_topic_ids=not self._without_id,
@@ -242,7 +246,8 @@ class Fetcher:
             self._delay(one)
 
     def _delay(self, one: FollowedPartition) -> None:
-        one.delayed_until_s = self._world.clock.monotonic() + self._world.backoff_s
+        until_s = self._world.clock.monotonic() + self._world.backoff_s
+        one.delayed_until_s = max(one.delayed_until_s, until_s)  # a flush may take longer
         self._changed[one] = None
 
     def _fail(self, one: FollowedPartition, reason: object, level: int = logging.ERROR) -> None:
@@ -362,9 +367,9 @@ class Fetcher:
             return
         records = data.records or b""
         assert not isinstance(records, list)
-        last_offset = self._append_records(one, bytes_of(records), data)
-        if last_offset >= 0:
-            one.fetch_offset = last_offset + 1
+        info = self._append_records(one, bytes_of(records), data)
+        if info.last_offset >= 0:
+            one.fetch_offset = info.last_offset + 1
             # Fair shares in full requests: who got records goes to the end.
             self._followed[one.topic_partition] = self._followed.pop(one.topic_partition)
         one.lag = max(0, data.high_watermark - one.fetch_offset)
@@ -373,11 +378,28 @@ class Fetcher:
             or log.log_start_offset != one.told.log_start_offset
         ):
             self._changed[one] = None
+        if info.needs_flush:
+            self._flush(one, log)
+
+    def _flush(self, one: FollowedPartition, log: Log) -> None:
+        """flush.messages is reached: the leader hears of these records when they are on the device."""
+        flushing = self._world.flush(log)
+        if flushing.called:
+            flushing.addErrback(lambda _: None)  # the directory has gone offline over it
+            return
+        one.delayed_until_s = math.inf
+        self._changed[one] = None
+        flushing.addBoth(self._flushed, one)
+
+    def _flushed(self, _: object, one: FollowedPartition) -> None:
+        if self._followed.get(one.topic_partition) is one:
+            one.delayed_until_s = NOT_DELAYED
+            self._wake()
 
     def _append_records(
         self, one: FollowedPartition, records: bytes | memoryview, data: PartitionData
-    ) -> int:
-        """Append; returns the last offset or -1.
+    ) -> LogAppendInfo:
+        """Append what came with one answer.
 
         An empty log whose start lies inside the first batch takes the batch whole: the leader's log
         start fell into it.
@@ -385,7 +407,7 @@ class Fetcher:
         partition = one.partition
         high_watermark, start = data.high_watermark, data.log_start_offset
         try:
-            return partition.append_as_follower(records, high_watermark, start).last_offset
+            return partition.append_as_follower(records, high_watermark, start)
         except UnexpectedAppendOffset as error:
             log = one.log()
             if not (
@@ -394,7 +416,7 @@ class Fetcher:
             ):
                 raise
             partition.truncate_fully_and_start_at(error.first_offset)
-            return partition.append_as_follower(records, high_watermark, start).last_offset
+            return partition.append_as_follower(records, high_watermark, start)
 
     def _truncate(self, one: FollowedPartition, data: PartitionData) -> None:
         """Cut what the leader does not have and fetch on from there."""

@@ -4,6 +4,8 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from twisted.internet.defer import Deferred
+
 from kafkalike.config import BrokerConfig
 from kafkalike.errors import KafkaStorageError
 from kafkalike.metrics import Metrics
@@ -11,6 +13,7 @@ from kafkalike.runtime.ports import Clock
 from kafkalike.runtime.tasks import Tasks
 from kafkalike.types import NO_LEADER, TopicPartition
 
+from ..log.log import Log
 from .fetcher import Fetcher, FetchPeers
 from .fetcher_session import FetchSettings
 from .follower import UNKNOWN_LAG, fetcher_index, initial_offset
@@ -38,6 +41,7 @@ class FetcherManager:
         logger: logging.Logger,
         metrics: Metrics,
         throttle: ReplicationQuota,
+        flush: "Callable[[Log], Deferred[None]]",
     ) -> None:
         self.clock = clock
         self.hosted = hosted
@@ -51,6 +55,7 @@ class FetcherManager:
         self.backoff_s = config.replica_fetch_backoff_ms / 1000
         self.request_timeout_s = config.request_timeout_ms / 1000
         self.throttle = throttle
+        self.flush = flush
         self.logger = logger
         self.broker_epoch = broker_epoch
         self.failed_partitions: set[TopicPartition] = set()

@@ -193,6 +193,7 @@ class ReplicaManager:
             logger=logger,
             metrics=metrics,
             throttle=self._make_quota(follower_replicas),
+            flush=logs.flush,
         )
         self._roles = Roles(
             config.broker_id,

@@ -248,6 +248,24 @@ def test_consumers_of_this_follower_are_woken(world: World) -> None:
     assert values_of(found[0].responses[0].partitions[0].records or b"") == ["a"]
 
 
+def test_flush_messages_holds_back_the_next_fetch(world: World) -> None:
+    """What the leader may count as replicated is on this replica's device."""
+    world.follow()
+    log = world.broker.log()
+    log.update_config(log.config.with_overrides({"flush.messages": "1"}))
+    flushed: Deferred[None] = Deferred()
+    world.broker.replicas.fetchers.flush = lambda log: flushed
+    world.answer(records=batch("a"))
+    request = world.request
+    assert request.topics == [] and request.forgotten_topics_data[0].partitions == [0]
+    world.answer(session=0)
+    world.advance(5)
+    assert world.leader.asked == []
+    flushed.callback(None)
+    world.settle()
+    assert world.position[0] == 1
+
+
 # -- the version without topic ids -------------------------------------------------------------
 
 
