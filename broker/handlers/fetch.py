@@ -6,6 +6,9 @@ KIPs: 74, 227 (sessions), 320 (epochs), 392 (follower reads), 516 (topic ids), 5
 Reference: broker-errors 4, replication 8, 10, 11.
 """
 
+import struct
+from typing import Any, Final
+
 from twisted.internet.defer import Deferred
 
 from kafkalike.errors import (
@@ -17,8 +20,12 @@ from kafkalike.errors import (
     TopicAuthorizationFailed,
     UnknownServerError,
     UnknownTopicOrPartition,
+    UnsupportedCompressionType,
+    UnsupportedVersion,
 )
 from kafkalike.messages.fetch import FetchRequest, FetchResponse
+from kafkalike.records.batch import LOG_OVERHEAD
+from kafkalike.runtime.ports import FileRange
 from kafkalike.types import ZERO_UUID, TopicPartition
 
 from ..auth.authorizer import Authorizer, Operation, ResourceType, allows_cluster
@@ -26,11 +33,14 @@ from ..cluster.metadata_cache import MetadataCache
 from ..replica.fetch_session import FINAL_EPOCH, FetchContext, FetchSessions
 from ..replica.manager import ReplicaManager
 from ..replica.values import READ_COMMITTED, READ_UNCOMMITTED, FetchParams
+from .down_conversion import CONVERTED_BYTES, NEWEST_CONVERTED_VERSION, down_convert, magic_for
 from .leaders import CurrentLeaders
 from .request import RequestContext, Route, route
 
 _Topic = FetchResponse.FetchableTopicResponse
 _Partition = _Topic.PartitionData
+_FIRST_ZSTD_VERSION: Final = 10
+_PREFIX: Final = struct.Struct(">qi")
 
 
 class FetchApi:
@@ -100,6 +110,11 @@ class FetchApi:
             ),
             context,
         )
+        if version < _FIRST_ZSTD_VERSION:
+            if isinstance(answer, Deferred):
+                answer.addCallback(self._for_old_client, request, version)
+            else:
+                answer = self._for_old_client(answer, request, version)
         if isinstance(answer, Deferred):
             return answer.addCallback(self._finish, ctx)
         return self._finish(answer, ctx)
@@ -127,6 +142,37 @@ class FetchApi:
             known = topics.get(name)
             if known is None or number not in known:
                 partition.error_code = UnknownTopicOrPartition.code
+
+    def _for_old_client(
+        self, response: FetchResponse, request: FetchRequest, version: int
+    ) -> FetchResponse:
+        """Records in a form that this version may carry, or the error that says they have none."""
+        offsets = {
+            (topic.topic, wanted.partition): wanted.fetch_offset
+            for topic in request.topics
+            for wanted in topic.partitions
+        }
+        count = sum(len(topic.partitions) for topic in response.responses)
+        for topic in response.responses:
+            for index, partition in enumerate(topic.partitions):
+                number = partition.partition_index
+                hosted = self._replicas.partition(TopicPartition(topic.topic, number))
+                if hosted is None or hosted.log is None:
+                    continue
+                config = hosted.log.config
+                code = NONE
+                if config.compression_type == "zstd":
+                    code = UnsupportedCompressionType.code
+                elif version <= NEWEST_CONVERTED_VERSION:
+                    if not config.message_downconversion_enable and request.replica_id < 0:
+                        code = UnsupportedVersion.code
+                    elif partition.records:
+                        code = _convert(partition, offsets[topic.topic, number], version, count)
+                if code != NONE:
+                    topic.partitions[index] = _Partition(
+                        partition_index=number, error_code=code, high_watermark=-1, records=None
+                    )
+        return response
 
     def _finish(self, response: FetchResponse, ctx: RequestContext) -> FetchResponse:
         """What depends on the version: hidden error codes, addresses of new leaders."""
@@ -160,3 +206,21 @@ class FetchApi:
                     node_id=node.id, host=node.host, port=node.port, rack=node.rack
                 )
             )
+
+
+def _convert(partition: _Partition, fetch_offset: int, version: int, count: int) -> int:
+    """Records of one of `count` partitions for a client of Fetch v0-3; an error code."""
+    stored: Any = partition.records
+    room = CONVERTED_BYTES // count
+    if isinstance(stored, FileRange):
+        if stored.length > room:
+            head = stored.file.pread(_PREFIX.size, stored.position)
+            room = max(room, _PREFIX.unpack(head)[1] + LOG_OVERHEAD)
+        data = stored.file.pread(min(stored.length, room), stored.position)
+    else:
+        data = stored
+    try:
+        partition.records = down_convert(data, magic_for(version), fetch_offset)
+    except UnsupportedCompressionType as error:
+        return error.code
+    return NONE

@@ -151,7 +151,10 @@ def _time_problem(
     timestamp: int, marked_append_time: bool, rules: AppendRules, now_ms: int
 ) -> str | None:
     if not rules.log_append_time and timestamp != NO_TIMESTAMP:
-        if now_ms - timestamp > rules.before_max_ms or timestamp - now_ms > rules.after_max_ms:
+        age = now_ms - timestamp
+        if not -MAX_LONG <= age <= MAX_LONG:
+            age = _wrapped(age)
+        if age > rules.before_max_ms or -age > rules.after_max_ms:
             return (
                 f"Timestamp {timestamp} of message is out of range. The timestamp should be within "
                 f"[{now_ms - rules.before_max_ms}, {now_ms + rules.after_max_ms}]"
