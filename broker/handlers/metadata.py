@@ -5,7 +5,7 @@ came through.  KIPs: 4, 78 (cluster id), 112, 320, 430 (authorised operations), 
 Reference: broker-errors 6, observed "Where the original surprises" 11.
 """
 
-from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import Awaitable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -49,6 +49,8 @@ from .request import RequestContext, Route, route
 _Topic = MetadataResponse.MetadataResponseTopic
 _Partition = _Topic.MetadataResponsePartition
 
+CACHED_PARTITIONS: Final = 20_000
+
 _BROKER_ENDPOINTS: Final = 1
 _CONTROLLER_ENDPOINTS: Final = 2
 
@@ -75,6 +77,8 @@ class MetadataApi:
     ) -> None:
         """`first_update` holds back answers until this broker knows the cluster."""
         self._first_update = first_update
+        self._recent = _RecentAnswers()
+        self._may_share = authorizer.allows_everything
         self._metadata = metadata
         self._authorizer = authorizer
         self._auto_topics = auto_topics
@@ -113,10 +117,18 @@ class MetadataApi:
         version = ctx.api_version
         snapshot = self._metadata.snapshot
         wants_all = request.topics is None or (version == 0 and not request.topics)
+        key = self._recent.key(request, version, ctx.listener) if self._may_share else None
+        if key is not None:
+            known = self._recent.get(key, snapshot)
+            if known is not None:
+                return known
         selection = self._select(request, ctx, snapshot, wants_all)
         missing = [name for name in selection.names if name not in snapshot.topics]
         if not missing:
-            return self._respond(request, ctx, snapshot, selection)
+            response = self._respond(request, ctx, snapshot, selection)
+            if key is not None:
+                self._recent.put(key, response)
+            return response
         if not (self._creates and request.allow_auto_topic_creation):
             selection.answers.extend(_missing(name) for name in missing)
             return self._respond(request, ctx, snapshot, selection)
@@ -280,6 +292,51 @@ class MetadataApi:
             error_code=code,
             error_message=f"Endpoint type {kind} is not served here, expected {_BROKER_ENDPOINTS}",
         )
+
+
+class _RecentAnswers:
+    """Answers for the present snapshot that are the same for everybody who asks the same.
+
+    Bound: `CACHED_PARTITIONS` partitions over all answers.
+    """
+
+    def __init__(self) -> None:
+        self._version = -1
+        self._answers: dict[Hashable, MetadataResponse] = {}
+        self._partitions = 0
+
+    @staticmethod
+    def key(request: MetadataRequest, version: int, listener: str) -> Hashable | None:
+        """None for what is not kept."""
+        if (
+            request.include_cluster_authorized_operations
+            or request.include_topic_authorized_operations
+        ):
+            return None
+        if request.topics is None:
+            return version, listener, None
+        return version, listener, tuple([(t.name, t.topic_id) for t in request.topics])
+
+    def get(self, key: Hashable, snapshot: MetadataSnapshot) -> MetadataResponse | None:
+        if self._version != snapshot.version:
+            self._version = snapshot.version
+            self._answers.clear()
+            self._partitions = 0
+            return None
+        answer = self._answers.get(key)
+        if answer is not None:
+            answer.throttle_time_ms = 0  # what the dispatcher wrote for somebody else
+        return answer
+
+    def put(self, key: Hashable, answer: MetadataResponse) -> None:
+        weight = 1 + sum(1 + len(topic.partitions) for topic in answer.topics)
+        if self._partitions + weight > CACHED_PARTITIONS:
+            self._answers.clear()
+            self._partitions = 0
+            if weight > CACHED_PARTITIONS:
+                return
+        self._answers[key] = answer
+        self._partitions += weight
 
 
 class _View:

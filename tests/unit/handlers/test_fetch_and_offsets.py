@@ -391,8 +391,7 @@ def test_orders_wait_for_one_another_while_settings_are_read() -> None:
     assert topics == ["new"]
     loaded.callback(None)
     assert control.roles.done == ["leader-and-isr", "stop-replica", "metadata"]
-    for work in (first, second, third):
-        result_of(work)
+    assert all(work.called for work in (first, second, third))
 
 
 def test_orders_wait_until_the_broker_has_an_epoch() -> None:

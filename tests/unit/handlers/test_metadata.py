@@ -216,6 +216,20 @@ def test_authorised_operations_only_when_asked() -> None:
     )
 
 
+def test_equal_questions_share_an_answer_until_the_metadata_changes() -> None:
+    world = World()
+    first = world.ask(12, ["t"])
+    first.throttle_time_ms = 99  # as the dispatcher does for a throttled client
+    again = world.ask(12, ["t"])
+    assert again.throttle_time_ms == 0
+    assert codes(again) == {"t": 0}
+    assert codes(world.ask(12, ["t", "u"])) == {"t": 0, "u": 0}
+    assert world.ask(1, ["t"]).topics[0].partitions[0].leader_id == 1
+    world.cache.update(update_metadata({"t": [(0, 2, [2])]}, brokers=[1, 2]))
+    assert world.ask(12, ["t"]).topics[0].partitions[0].leader_id == 2
+    assert world.ask(12, ["t"], listener="OTHER").topics[0].partitions[0].leader_id == -1
+
+
 @pytest.mark.parametrize("told", [True, False])
 def test_the_first_answer_waits_for_the_controller(told: bool) -> None:
     clock = FakeClock()
