@@ -4,9 +4,12 @@ inter-broker 8).
 The next block is asked for when 90 % of the current one are used; ids are never given back.
 """
 
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
+
+from twisted.internet.defer import Deferred
 
 from kafkalike.errors import NONE, CoordinatorLoadInProgress, error_name
 from kafkalike.messages.transactions import (
@@ -15,10 +18,12 @@ from kafkalike.messages.transactions import (
 )
 from kafkalike.net.client import PeerError
 from kafkalike.runtime.ports import Clock
-from kafkalike.runtime.tasks import Tasks, sleep
+from kafkalike.runtime.tasks import Tasks, TimedOut, sleep, timeout
 
 PREFETCH_AT: Final = 0.9
 RETRY_PAUSE_S: Final = 0.05
+PATIENCE_S: Final = 0.5
+"""How long `next` waits for a block; a client that hears no earlier waits longer before its retry."""
 
 
 class ProducerIds:
@@ -50,6 +55,7 @@ class ProducerIds:
         self._next_id = 0
         self._following: range | None = None
         self._asking = False
+        self._waiting: list[Deferred[None]] = []
 
     def generate(self) -> int:
         """A producer id that nobody had before.
@@ -67,6 +73,17 @@ class ProducerIds:
         if self._next_id - self._block.start >= PREFETCH_AT * len(self._block):
             self._ask()
         return producer_id
+
+    async def next(self) -> int:
+        """As `generate`, but waits a moment for a block that is on its way."""
+        try:
+            return self.generate()
+        except CoordinatorLoadInProgress:
+            arrived: Deferred[None] = Deferred()
+            self._waiting.append(arrived)
+            with contextlib.suppress(TimedOut):
+                await timeout(self._clock, arrived, PATIENCE_S, "a block of producer ids")
+        return self.generate()
 
     def _ask(self) -> None:
         if self._asking or self._following is not None:
@@ -106,4 +123,8 @@ class ProducerIds:
             )
             return False
         self._following = range(start, start + length)
+        waiting, self._waiting = self._waiting, []
+        for arrived in waiting:
+            if not arrived.called:  # else nobody waits any more
+                arrived.callback(None)
         return True

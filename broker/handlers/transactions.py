@@ -56,16 +56,16 @@ class ProducerIdApi:
             route(DescribeProducersRequest, self.describe_producers),
         ]
 
-    def init_producer_id(
+    async def init_producer_id(
         self, request: InitProducerIdRequest, ctx: RequestContext
     ) -> InitProducerIdResponse:
         try:
-            producer_id = self._init(request, ctx)
+            producer_id = await self._init(request, ctx)
         except KafkaError as error:
             return InitProducerIdResponse(error_code=error.code, producer_id=-1, producer_epoch=-1)
         return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
 
-    def _init(self, request: InitProducerIdRequest, ctx: RequestContext) -> int:
+    async def _init(self, request: InitProducerIdRequest, ctx: RequestContext) -> int:
         transactional_id = request.transactional_id
         if transactional_id is not None:
             if not self._authorizer.allows(
@@ -83,7 +83,7 @@ class ProducerIdApi:
             raise InvalidRequest("Transactional id is empty")
         if transactional_id is not None:
             raise CoordinatorNotAvailable()
-        return self._producer_ids.generate()
+        return await self._producer_ids.next()
 
     def describe_producers(
         self, request: DescribeProducersRequest, ctx: RequestContext

@@ -173,3 +173,21 @@ def test_a_refused_block_is_asked_for_again_with_the_present_epoch() -> None:
     world.clock.advance(0.2)
     assert [request.broker_epoch for request in world.requests] == [5, 6, 6, 6]
     assert world.ids.generate() == 7
+
+
+def test_who_asks_while_a_block_is_on_its_way_waits_a_moment() -> None:
+    coming: Deferred[Any] = Deferred()
+    world = Ids(coming)
+    answers = [Deferred.fromCoroutine(world.ids.next()) for _ in range(2)]
+    world.clock.advance(0.4)
+    assert not any(answer.called for answer in answers)
+    coming.callback(block(30, 10))
+    assert [answer.result for answer in answers] == [30, 31]
+
+
+def test_a_block_that_does_not_come_is_not_waited_for_long() -> None:
+    world = Ids(Deferred())
+    refused: list[Any] = []
+    Deferred.fromCoroutine(world.ids.next()).addErrback(refused.append)
+    world.clock.advance(0.6)
+    assert refused[0].check(errors.CoordinatorLoadInProgress)
