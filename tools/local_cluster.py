@@ -7,6 +7,7 @@ stands in `DIR/broker-ID/server.properties`, so that each can be looked at, and 
 """
 
 import json
+import logging
 import os
 import pathlib
 import shutil
@@ -24,7 +25,16 @@ from kafkalike.zk.server.server import CoordinationServer
 
 from . import cli
 from .local.broker import BrokerHost, BrokerState, LocalBroker
-from .local.layout import HOST, Layout, Reservations, last_line, read_layout, write_layout
+from .local.layout import (
+    HOST,
+    Layout,
+    Reservations,
+    close_log,
+    last_line,
+    open_log,
+    read_layout,
+    write_layout,
+)
 from .local.links import OPEN, Direction
 from .local.relay import ZooKeeperRelay
 
@@ -91,6 +101,7 @@ class LocalCluster:
         self._on_coordination_failure = on_coordination_failure
         self._reservations = Reservations()
         self._lock: DiskLock | None = None
+        self._log: logging.Handler | None = None
         self._layout = Layout(0)
         self._relays: dict[int, ZooKeeperRelay] = {}
         self._temporary = False
@@ -156,6 +167,7 @@ class LocalCluster:
             self._lock = self.runtime.disk.lock(str(self.directory / "lock"))
         except StorageError as error:
             raise cli.CommandError(f"another kafkalike up runs on {self.directory}") from error
+        self._log = open_log(self.directory, options.log_level)
         before = read_layout(self.directory)
         count = options.brokers or (before.brokers if before else DEFAULT_BROKERS)
         if before is not None and count < before.brokers:
@@ -300,6 +312,9 @@ class LocalCluster:
         """SIGTERM and wait; SIGKILL when it does not end in time."""
         broker = self.broker(broker_id)
         if not broker.is_up:
+            return
+        if broker.state is BrokerState.STARTING:  # it has nothing to hand over
+            await self.kill_broker(broker_id)
             return
         broker.state = BrokerState.STOPPING
         self.host.stop(broker)
@@ -473,6 +488,8 @@ class LocalCluster:
         finally:
             if self._host_started:
                 self.host.close()
+            if self._log is not None:
+                close_log(self._log)
             if self._temporary:
                 shutil.rmtree(self.directory, ignore_errors=True)
             self._reservations.close()

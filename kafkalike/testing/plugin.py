@@ -9,8 +9,8 @@
         kafkalike_cluster.kill(1)
 
 The session's cluster starts with the first test that asks for it; under pytest-xdist each worker has
-its own.  Faults that a test leaves behind are undone before the next one.  A test that fails gets the last
-lines of the brokers' logs in its report.
+its own.  Faults that a test leaves behind are undone before the next one.  A test that fails gets the
+last lines of the brokers' logs in its report.
 """
 
 import itertools
@@ -126,7 +126,8 @@ def _clusters_of(item: pytest.Item) -> list[Cluster]:
 def broker_logs(cluster: Cluster, lines: int = LOG_LINES) -> str:
     """The last lines that each broker logged."""
     parts: list[str] = []
-    for path in sorted(cluster.directory.glob("**/broker*.log")):
+    single = cluster.directory / "cluster.log"
+    for path in sorted(cluster.directory.glob("*/broker.log")) or [single]:
         text = path.read_text(errors="replace").splitlines()[-lines:]
         parts.append("\n".join([f"{path.relative_to(cluster.directory)}:", *text]))
     return "\n\n".join(parts)

@@ -7,7 +7,6 @@ coordination service are objects instead of connections, brokers share one core,
 
 import copy
 import logging
-import pathlib
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
@@ -25,11 +24,11 @@ from .. import cli
 from .broker import BrokerHostError, Events, LocalBroker
 from .faults import BrokerFaults
 from .gate import Gate
+from .layout import CLUSTER_LOG
 from .links import Direction
 from .virtual_clock import VirtualClock
 
 KILLED: Final = -9
-LOG_FORMAT: Final = "[%(asctime)s] %(levelname)s %(message)s (%(name)s)"
 
 
 class InProcessHost:
@@ -48,7 +47,6 @@ class InProcessHost:
         self._waiting: list[Callable[[], None]] = []
         self._nodes: dict[int, _Hosted] = {}
         self._dead: dict[int, LocalZkClient] = {}
-        self._log: logging.Handler | None = None
 
     def start(self, events: Events) -> None:
         self._events = events
@@ -71,20 +69,11 @@ class InProcessHost:
             launch()
 
     def launch(self, broker: LocalBroker, argument: dict[str, Any]) -> None:
-        if self._log is None:
-            self._start_log(broker.directory.parent, argument["log_level"])
-        broker.log_path = broker.directory.parent / "brokers.log"
+        broker.log_path = broker.directory.parent / CLUSTER_LOG
         if self._coordination is None:
             self._waiting.append(lambda: self._launch(broker, argument))
         else:
             self._launch(broker, argument)
-
-    def _start_log(self, directory: pathlib.Path, level: str) -> None:
-        self._log = logging.FileHandler(directory / "brokers.log")
-        self._log.setFormatter(logging.Formatter(LOG_FORMAT))
-        logger = logging.getLogger("kafkalike")
-        logger.addHandler(self._log)
-        logger.setLevel(level)
 
     def _launch(self, broker: LocalBroker, argument: dict[str, Any]) -> None:
         assert self._coordination is not None
@@ -169,9 +158,6 @@ class InProcessHost:
         for hosted in list(self._nodes.values()):
             hosted.kill()
         self._nodes.clear()
-        if self._log is not None:
-            logging.getLogger("kafkalike").removeHandler(self._log)
-            self._log.close()
 
 
 class _Hosted:

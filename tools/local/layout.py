@@ -4,11 +4,13 @@ DIR/cluster.json           what the first start chose (brokers, ports)
 DIR/lock                   held while a supervisor runs
 DIR/coordination/          the embedded coordination service
 DIR/broker-ID/             data/, server.properties, broker.log
+DIR/cluster.log            what the coordination service logs; in a single process everybody
 DIR/snapshots/NAME/        copies made by the snapshot verb
 """
 
 import contextlib
 import json
+import logging
 import pathlib
 import socket
 from dataclasses import dataclass, field
@@ -18,6 +20,8 @@ from .. import cli
 
 FILE_NAME: Final = "cluster.json"
 FORMAT: Final = 1
+CLUSTER_LOG: Final = "cluster.log"
+LOG_FORMAT: Final = "[%(asctime)s] %(levelname)s %(message)s (%(name)s)"
 HOST: Final = "127.0.0.1"
 
 
@@ -92,6 +96,22 @@ def _bind(port: int) -> socket.socket:
         sock.close()
         raise
     return sock
+
+
+def open_log(directory: pathlib.Path, level: str) -> logging.Handler:
+    """Send what this process logs to a file from now on."""
+    handler = logging.FileHandler(directory / CLUSTER_LOG)
+    handler.setFormatter(logging.Formatter(LOG_FORMAT))
+    logger = logging.getLogger("kafkalike")
+    logger.setLevel(level)
+    logger.addHandler(handler)
+    return handler
+
+
+def close_log(handler: logging.Handler) -> None:
+    """The reverse of `open_log`."""
+    logging.getLogger("kafkalike").removeHandler(handler)
+    handler.close()
 
 
 def last_line(path: pathlib.Path) -> str:

@@ -26,7 +26,7 @@ class ProcessHost:
         self._on_nursery_lost = on_nursery_lost
         self._events: Events
         self._children: dict[str, _Child] = {}
-        self._reader = _Reader(nursery.fileno(), nursery.events, self._heard, on_nursery_lost)
+        self._reader = _Reader(nursery.fileno(), nursery.events, self._heard, self._lost)
 
     def use_coordination(self, server: CoordinationServer) -> None:
         """They reach it over sockets."""
@@ -91,6 +91,18 @@ class ProcessHost:
         self._children.clear()
         self._nursery.close()
 
+    def _lost(self) -> None:
+        """The kernel has ended the children with the nursery."""
+        self._on_nursery_lost()
+        for child in list(self._children.values()):
+            self._ended(child, -signal.SIGKILL)
+
+    def _ended(self, child: "_Child", code: int) -> None:
+        del self._children[child.broker.name]
+        child.close()
+        child.broker.pid = None
+        self._events.exited(child.broker, code)
+
     def _heard(self, event: dict[str, Any]) -> None:
         child = self._children.get(event["name"])
         if child is None:
@@ -100,10 +112,7 @@ class ProcessHost:
             broker.pid = event["pid"]
             self._events.spawned(broker)
         else:
-            del self._children[broker.name]
-            child.close()
-            broker.pid = None
-            self._events.exited(broker, event["code"])
+            self._ended(child, event["code"])
 
 
 class _Child:

@@ -229,6 +229,11 @@ class MemoryDisk:
         """Every file and its visible content, for comparisons."""
         return {path: bytes(content.data) for path, content in self._files(self._root, "")}
 
+    def names(self, path: str) -> "list[str]":
+        """Like `list`, but no operation of the process: `before` does not hear of it."""
+        directory = self._find(path)
+        return sorted(directory.entries) if isinstance(directory, _Directory) else []
+
     def _find(self, path: str) -> "_Content | _Directory | None":
         assert path.startswith("/"), f"{path} is not absolute"
         entry: _Content | _Directory | None = self._root
