@@ -391,6 +391,21 @@ def test_sequences_survive_truncation_by_a_rebuild() -> None:
     assert produce(log, 5) == 5
 
 
+def test_a_snapshot_of_a_truncated_end_is_not_taken_for_the_new_one() -> None:
+    world = World()
+    log = world.load()
+    for _ in range(2):
+        log.append_as_leader(batch("v"), 1, now_ms=NOW)
+    log.roll()
+    log.append_as_leader(batch("v"), 1, now_ms=NOW)
+    log.truncate_to(1)
+    produce(log, 0)
+    log.roll()
+    assert names(world, ".snapshot") == [f"{2:020d}.snapshot"]
+    data = world.disk.read_file(f"{PATH}/{2:020d}.snapshot")
+    assert [entry.producer_id for entry in read_snapshot(data)] == [7]
+
+
 def test_transactions_survive_truncation() -> None:
     log = World().load()
     produce(log, 0, pid=1, txn=True)
