@@ -457,10 +457,7 @@ class Node:
 
         def broker_changed(config: BrokerConfig) -> None:
             nonlocal unclean
-            for topic in dict.fromkeys(
-                log.topic_partition.topic for log in self._parts.logs.all_logs()
-            ):
-                self._parts.logs.topic_config_changed(topic)
+            self._parts.logs.broker_config_changed(config)
             self._server.set_limits(connection_limits(config))
             self._replicas.broker_config_changed(config)
             if config.unclean_leader_election_enable != unclean:

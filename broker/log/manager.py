@@ -488,12 +488,18 @@ class LogManager:
                 log.update_config(config)
 
     def broker_config_changed(self, config: BrokerConfig) -> None:
-        """Dynamic broker settings: producer expiration, verification, deletion delay, intervals.
+        """Dynamic broker settings: defaults of topics, producer expiration, verification, cleaner.
 
         Intervals count from the next time a timer is set.
         """
         self._config = self.cleaner.config = config
+        of_topics: dict[str, LogConfig] = {}
         for log in self.all_logs():
+            topic = log.topic_partition.topic
+            topic_config = of_topics.get(topic)
+            if topic_config is None:
+                topic_config = of_topics[topic] = self._log_config(topic)
+            log.update_config(topic_config)
             log.producer_state.expiration_ms = config.producer_id_expiration_ms
             log.producer_state.verification_required = (
                 config.transaction_partition_verification_enable

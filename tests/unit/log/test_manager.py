@@ -9,7 +9,12 @@ from twisted.internet.defer import Deferred
 from kafkalike.broker.log.log import Log
 from kafkalike.broker.log.manager import LogManager, StartupError
 from kafkalike.config import BrokerConfig, LogConfig
-from kafkalike.errors import InconsistentTopicId, InvalidTopicException, KafkaStorageError
+from kafkalike.errors import (
+    InconsistentTopicId,
+    InvalidTopicException,
+    KafkaStorageError,
+    MessageTooLarge,
+)
 from kafkalike.runtime.ports import StorageError
 from kafkalike.tools.simulator.disk import MemoryDisk
 from kafkalike.types import TopicPartition
@@ -434,7 +439,27 @@ def test_settings_of_a_topic_change_while_it_is_used(broker: Broker) -> None:
     broker.logs.topic_config_changed("b")
     append(log, "x" * 200)
     broker.logs.topic_config_changed("a")
-    with pytest.raises(Exception, match="100"):
+    with pytest.raises(MessageTooLarge):
+        append(log, "x" * 200)
+
+
+def test_settings_of_the_broker_change_while_it_runs(broker: Broker) -> None:
+    log = broker.create()
+    assert log.producer_state.verification_required
+    broker.topic = {"max.message.bytes": "100"}
+    broker.logs.broker_config_changed(
+        BrokerConfig.parse(
+            {
+                "broker.id": "1",
+                "zookeeper.connect": "z:1",
+                "producer.id.expiration.ms": "5000",
+                "transaction.partition.verification.enable": "false",
+            }
+        )
+    )
+    assert not log.producer_state.verification_required
+    assert log.producer_state.expiration_ms == 5000
+    with pytest.raises(MessageTooLarge):
         append(log, "x" * 200)
 
 
