@@ -172,6 +172,19 @@ def test_one_byte_at_a_time(world: World, listening: Listening) -> None:
     client.close()
 
 
+def test_a_wake_up_without_bytes_loses_nothing(world: World, listening: Listening) -> None:
+    client = world.client(listening.port.port)
+    for piece in (b"\0\0", b"\0\x05he", b"llo"):
+        client.send(piece)
+        world.settle()
+        transport: Any = listening.only.transport
+        if isinstance(world, RealWorld):
+            transport.doRead()
+    world.until(lambda: bool(listening.only.frames))
+    assert listening.only.frames == [b"hello"]
+    client.close()
+
+
 def test_many_frames_in_one_piece_keep_their_order(world: World, listening: Listening) -> None:
     client = world.client(listening.port.port)
     payloads = [b"%d" % number * (number % 50 + 1) for number in range(5000)]
