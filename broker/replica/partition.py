@@ -186,18 +186,6 @@ class IsrDecision:
     partition_epoch: int
 
 
-@dataclass(slots=True)
-class ReadResult:
-    """One read.  `diverging` is set instead of records where the reader's history has forked."""
-
-    high_watermark: int
-    last_stable_offset: int
-    log_start_offset: int
-    log_end_offset: int
-    data: FetchDataInfo | None
-    diverging: EpochEndOffset | None = None
-
-
 class Partition:
     """One replica on this broker whose log directory works."""
 
@@ -451,10 +439,8 @@ class Partition:
 
     # -- reading -------------------------------------------------------------------------------
 
-    def check_leader_epoch(self, current_leader_epoch: int | None) -> None:
-        """Raise FencedLeaderEpoch or UnknownLeaderEpoch when the asker's epoch is another one."""
-        if current_leader_epoch is None or current_leader_epoch == self.leader_epoch:
-            return
+    def _refuse_epoch(self, current_leader_epoch: int) -> None:
+        """Raise FencedLeaderEpoch or UnknownLeaderEpoch: the asker's epoch is another one."""
         if current_leader_epoch < self.leader_epoch:
             raise FencedLeaderEpoch(
                 f"epoch {current_leader_epoch} of {self} is over, the present one is"
@@ -469,28 +455,31 @@ class Partition:
 
         Raises FencedLeaderEpoch, UnknownLeaderEpoch, NotLeaderOrFollower.
         """
-        self.check_leader_epoch(current_leader_epoch)
+        if current_leader_epoch is not None and current_leader_epoch != self.leader_epoch:
+            self._refuse_epoch(current_leader_epoch)
         log = self.log
-        if log is None or (only_leader and not self.is_leader):
+        if log is None or (only_leader and self.leader != self._world.broker_id):
             raise NotLeaderOrFollower(f"broker {self._world.broker_id} does not lead {self}")
         return log
 
     def read(
         self,
         request: FetchPartition,
-        *,
         max_bytes: int,
         isolation: FetchIsolation,
+        *,
         min_one_message: bool,
         only_leader: bool,
         follower_id: int = -1,
         follower_epoch: int = NO_BROKER_EPOCH,
         update_follower: bool = False,
-    ) -> ReadResult:
+    ) -> FetchDataInfo | EpochEndOffset:
         """Read for a consumer, or for the follower `follower_id`, whose progress is recorded.
 
-        What a former life of the follower asked for (a broker epoch below one seen) is not recorded:
-        it may have lost since what it had then (KIP-903).
+        An EpochEndOffset says where the reader's history forks from this log.  The high watermark is
+        the one after the follower's progress.  What a former life of the follower asked for (a
+        broker epoch below one seen) is not recorded: it may have lost since what it had then
+        (KIP-903).
 
         Raises FencedLeaderEpoch, UnknownLeaderEpoch, NotLeaderOrFollower, OffsetOutOfRange.
         """
@@ -505,28 +494,20 @@ class Partition:
                         f"broker {follower_id} is no replica of {self} in epoch {epoch}"
                     )
                 raise NotLeaderOrFollower(f"broker {follower_id} is no replica of {self}")
-        end_offset = log.log_end_offset
-        diverging = self._divergence(log, request)
-        if diverging is not None:
-            data = None
-        else:
-            data = log.read(request.fetch_offset, max_bytes, isolation, min_one_message)
-            if replica is not None and update_follower and replica.admits(follower_epoch):
-                self._follower_fetched(replica, request, end_offset)
-        return ReadResult(
-            log.high_watermark,
-            log.last_stable_offset,
-            log.log_start_offset,
-            end_offset,
-            data,
-            diverging,
-        )
+        if request.last_fetched_epoch >= 0:
+            fork = self._divergence(log, request)
+            if fork is not None:
+                return fork
+        data = log.read(request.fetch_offset, max_bytes, isolation, min_one_message)
+        if replica is not None and update_follower and replica.admits(follower_epoch):
+            self._follower_fetched(replica, request, data.log_end_offset)
+            data.high_watermark = log.high_watermark
+            data.last_stable_offset = log.last_stable_offset
+        return data
 
     def _divergence(self, log: Log, request: FetchPartition) -> EpochEndOffset | None:
         """Where the reader's history forks from this log (KIP-595), None where it does not."""
         last_epoch = request.last_fetched_epoch
-        if last_epoch < 0:
-            return None
         found_epoch, end_offset = log.end_offset_for_epoch(last_epoch)
         if found_epoch < 0 or end_offset < 0:
             raise OffsetOutOfRange(
@@ -543,6 +524,8 @@ class Partition:
 
     def divergence(self, request: FetchPartition) -> EpochEndOffset | None:
         """As for a read; for requests that wait.  Raises OffsetOutOfRange."""
+        if request.last_fetched_epoch < 0:
+            return None
         return self._divergence(self._replica_log(), request)
 
     def offset_for_leader_epoch(

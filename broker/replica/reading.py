@@ -15,12 +15,12 @@ from kafkalike.errors import (
 from kafkalike.messages.fetch import FetchResponse
 from kafkalike.types import ZERO_UUID
 
-from ..log.log import FetchIsolation
+from ..log.log import FetchIsolation, Log
 from .fetch_session import FetchContext
 from .hosted import HostedPartitions
-from .partition import Partition, ReadResult
+from .partition import Partition
 from .quota import ReplicationQuota
-from .values import FUTURE_REPLICA, READ_COMMITTED, FetchParams, FetchPartition
+from .values import FUTURE_REPLICA, READ_COMMITTED, EpochEndOffset, FetchParams, FetchPartition
 
 PartitionData = FetchResponse.FetchableTopicResponse.PartitionData
 
@@ -92,15 +92,15 @@ class Reader:
             if session is not None and partition is not None and entry.partition is not partition:
                 entry.attach(partition)
             data, is_quiet = self._read_one(
+                found,
                 params,
                 entry,
                 partition,
                 isolation,
-                max_bytes=min(entry.max_bytes, left),
-                min_one_message=min_one_message,
-                only_leader=only_leader,
-                record_progress=record_progress,
-                found=found,
+                entry.max_bytes if entry.max_bytes < left else left,
+                min_one_message,
+                only_leader,
+                record_progress,
             )
             entry.dirty = not is_quiet or left <= 0
             size = len(data.records) if data.records else 0
@@ -116,16 +116,15 @@ class Reader:
 
     def _read_one(
         self,
+        found: ReadPass,
         params: FetchParams,
         entry: FetchPartition,
         partition: Partition | None,
         isolation: FetchIsolation,
-        *,
         max_bytes: int,
         min_one_message: bool,
         only_leader: bool,
         record_progress: bool,
-        found: ReadPass,
     ) -> tuple[PartitionData, bool]:
         """The answer for one partition, and whether only a change can make it another one."""
         try:
@@ -140,10 +139,10 @@ class Reader:
                     return self._elsewhere(partition, entry, preferred), False
             if max_bytes < 0:
                 raise UnknownServerError(f"cannot read {max_bytes} bytes of {partition}")
-            result = partition.read(
+            info = partition.read(
                 entry,
-                max_bytes=max_bytes,
-                isolation=isolation,
+                max_bytes,
+                isolation,
                 min_one_message=min_one_message,
                 only_leader=only_leader,
                 follower_id=params.replica_id,
@@ -153,41 +152,25 @@ class Reader:
         except KafkaError as error:
             found.answer_now = True
             return error_data(entry, error.code), False
-        return self._answer(params, entry, partition, result, found)
-
-    def _answer(
-        self,
-        params: FetchParams,
-        entry: FetchPartition,
-        partition: Partition,
-        result: ReadResult,
-        found: ReadPass,
-    ) -> tuple[PartitionData, bool]:
+        if isinstance(info, EpochEndOffset):
+            found.answer_now = True
+            return self._fork(partition, entry, info), False
         data = PartitionData(
             partition_index=entry.topic_partition.partition,
-            high_watermark=result.high_watermark,
-            last_stable_offset=result.last_stable_offset,
-            log_start_offset=result.log_start_offset,
+            high_watermark=info.high_watermark,
+            last_stable_offset=info.last_stable_offset,
+            log_start_offset=info.log_start_offset,
             aborted_transactions=None,
             records=b"",
         )
-        is_quiet = True
-        if result.diverging is not None:
-            found.answer_now = True
-            data.diverging_epoch = PartitionData.EpochEndOffset(
-                epoch=result.diverging.leader_epoch, end_offset=result.diverging.end_offset
-            )
-            return data, False
-        info = result.data
-        assert info is not None
         if info.aborted_transactions is not None:
             data.aborted_transactions = [
                 PartitionData.AbortedTransaction(producer_id=producer_id, first_offset=first)
                 for producer_id, first in info.aborted_transactions
             ]
         records = info.records
+        is_quiet = not records
         if records:
-            is_quiet = False
             if self._holds_back(params, partition) or (
                 info.first_batch_is_cut and params.version >= _FIRST_WHOLE_BATCH_VERSION
             ):
@@ -203,15 +186,20 @@ class Reader:
     ) -> PartitionData:
         epoch = entry.current_leader_epoch
         log = partition.local_log(epoch if epoch >= 0 else None, only_leader=False)
-        return PartitionData(
-            partition_index=entry.topic_partition.partition,
-            high_watermark=log.high_watermark,
-            last_stable_offset=log.last_stable_offset,
-            log_start_offset=log.log_start_offset,
-            aborted_transactions=None,
-            preferred_read_replica=preferred,
-            records=b"",
+        data = _offsets_data(log, entry)
+        data.preferred_read_replica = preferred
+        return data
+
+    def _fork(
+        self, partition: Partition, entry: FetchPartition, fork: EpochEndOffset
+    ) -> PartitionData:
+        log = partition.log
+        assert log is not None
+        data = _offsets_data(log, entry)
+        data.diverging_epoch = PartitionData.EpochEndOffset(
+            epoch=fork.leader_epoch, end_offset=fork.end_offset
         )
+        return data
 
     def _holds_back(self, params: FetchParams, partition: Partition) -> bool:
         """Whether the quota of this leader keeps records from a follower that lags anyway."""
@@ -308,6 +296,18 @@ def error_data(entry: FetchPartition, code: int, *, refused: bool = False) -> Pa
         error_code=code,
         high_watermark=-1,
         aborted_transactions=[] if refused else None,
+        records=b"",
+    )
+
+
+def _offsets_data(log: Log, entry: FetchPartition) -> PartitionData:
+    """An answer without records."""
+    return PartitionData(
+        partition_index=entry.topic_partition.partition,
+        high_watermark=log.high_watermark,
+        last_stable_offset=log.last_stable_offset,
+        log_start_offset=log.log_start_offset,
+        aborted_transactions=None,
         records=b"",
     )
 
