@@ -58,6 +58,7 @@ from .handlers.fetch import FetchApi
 from .handlers.groups import GroupsApi
 from .handlers.leaders import CurrentLeaders
 from .handlers.list_offsets import ListOffsetsApi
+from .handlers.log_dirs import LogDirsApi
 from .handlers.metadata import MetadataApi
 from .handlers.offsets import OffsetsApi
 from .handlers.produce import ProduceApi
@@ -380,6 +381,7 @@ class Node:
             ConfigsApi(config_admin, dynamic, metadata, authorizer, Loggers()),
             ProducerIdApi(self._producer_ids, replicas, metadata, authorizer),
             ClusterApi(self._controller, replicas, metadata, self._waiter, authorizer),
+            LogDirsApi(replicas, authorizer),
             ControlApi(
                 replicas,
                 metadata,

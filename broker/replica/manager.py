@@ -50,6 +50,7 @@ from .fetcher import FetchPeers
 from .fetchers import FetcherManager
 from .hosted import HostedPartitions
 from .isr import IsrManager
+from .movers import LogDirMovers
 from .partition import Changed, IsrProposal, Partition
 from .purgatory import Purgatory
 from .quota import ReplicationQuota, follower_replicas, leader_replicas, parse_rate
@@ -205,6 +206,14 @@ class ReplicaManager:
             broker_epoch=broker_epoch,
             logger=state_change_logger,
         )
+        self._movers = LogDirMovers(
+            clock=clock,
+            logs=logs,
+            hosted=self._hosted,
+            world=self._world,
+            throttle=self._make_quota(lambda _: ()),
+            logger=logger,
+        )
         self._expired_produce = metrics.counter(_DOMAIN, "DelayedProduceMetrics", "ExpiresPerSec")
         self._isr_shrinks = metrics.counter(_DOMAIN, _TYPE, "IsrShrinksPerSec")
         self._isr_expands = metrics.counter(_DOMAIN, _TYPE, "IsrExpandsPerSec")
@@ -234,6 +243,9 @@ class ReplicaManager:
         )
         self._fetchers.throttle.limit = parse_rate(
             config.originals.get("follower.replication.throttled.rate")
+        )
+        self._movers.throttle.limit = parse_rate(
+            config.originals.get("replica.alter.log.dirs.io.max.bytes.per.second")
         )
         self._fetchers.resize(config.num_replica_fetchers)
 
@@ -270,12 +282,15 @@ class ReplicaManager:
     ) -> LeaderAndIsrResponse:
         """Take on the roles of a LeaderAndIsr, any version 0-7; answers every partition."""
         response, changes = self._roles.become(request, version)
+        self._movers.resume()
         self._after_order(changes)
         return response
 
     def stop_replicas(self, request: StopReplicaRequest, version: int) -> StopReplicaResponse:
         """Stop and perhaps delete replicas, any version 0-4; answers every partition."""
         response, changes = self._roles.stop(request, version)
+        for stopped in changes.stopped:
+            self._movers.stopped(stopped.topic_partition, deleted=stopped.deleted)
         self._after_order(changes)
         return response
 
@@ -524,11 +539,19 @@ class ReplicaManager:
         ]
         self._logger.error("log directory %s failed, %d partitions go offline", path, len(gone))
         self._fetchers.remove([partition.topic_partition for partition in gone])
+        self._movers.dir_failed(path)
         for partition in gone:
             self._hosted.take_offline(partition.topic_partition)
             partition.record("offline")
             partition.stop()
         self._dir_failed(path)
+
+    def alter_log_dirs(self, targets: Mapping[TopicPartition, str]) -> dict[TopicPartition, int]:
+        """AlterReplicaLogDirs: where each replica should lie; error code by partition.
+
+        Moves run in the background (reference: log-store 10).
+        """
+        return self._movers.alter(targets)
 
     def describe_log_dirs(
         self, partitions: set[TopicPartition] | None = None
@@ -563,7 +586,8 @@ class ReplicaManager:
     # -- life ----------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start the ISR timer."""
+        """Start the ISR timer.  The logs are loaded."""
+        self._movers.adopt(log.topic_partition for log in self._logs.all_logs() if log.is_future)
         self._shrink_timer = self._clock.call_later(self._shrink_period_s, self._shrink_isrs)
 
     def stop(self) -> "Deferred[None]":
@@ -573,6 +597,7 @@ class ReplicaManager:
             self._shrink_timer.cancel()
             self._shrink_timer = None
         self._fetchers.stop()
+        self._movers.stop()
         self._isr.stop()
         self._wakeups.expire_all()
         return self._logs.checkpoint_high_watermarks()

@@ -194,6 +194,7 @@ class Partition:
         "_world",
         "adding",
         "controller_epoch",
+        "future",
         "isr",
         "leader",
         "leader_epoch",
@@ -211,6 +212,8 @@ class Partition:
     def __init__(self, topic_partition: TopicPartition, world: PartitionWorld) -> None:
         self.topic_partition = topic_partition
         self.log: Log | None = None
+        self.future: Log | None = None
+        """The log that is to take the place of `log`, while the replica moves."""
         self.leader = NO_LEADER
         self.leader_epoch = NO_EPOCH
         self.partition_epoch = 0
@@ -336,6 +339,7 @@ class Partition:
     def stop(self) -> None:
         """Be nobody's replica any more: deleted, or the log directory failed."""
         self.log = None
+        self.future = None
         self.leader = NO_LEADER
         self.isr = ()
         self.proposal = None
@@ -628,13 +632,13 @@ class Partition:
 
     @property
     def low_watermark(self) -> int:
-        """The lowest log start over this log and the live followers (DeleteRecords)."""
+        """The lowest log start over this log, its future one and the live followers (DeleteRecords)."""
         log = self._replica_log()
         lowest = log.log_start_offset
         for replica in self.remotes:
             if replica.log_start_offset < lowest and self._world.is_alive(replica.broker_id):
                 lowest = replica.log_start_offset
-        return lowest
+        return lowest if self.future is None else min(lowest, self.future.log_start_offset)
 
     # -- ISR -----------------------------------------------------------------------------------
 
@@ -736,6 +740,8 @@ class Partition:
         self._report_loss(log, offset, new_leader_epoch)
         old_high_watermark = log.high_watermark
         log.truncate_to(offset)
+        if self.future is not None:
+            self.future.truncate_to(offset)
         what = Changed.LOG_END
         if log.high_watermark != old_high_watermark:
             what |= Changed.HIGH_WATERMARK
@@ -746,7 +752,15 @@ class Partition:
         log = self._replica_log()
         self._report_loss(log, log.log_start_offset, None)
         log.truncate_fully_and_start_at(offset)
+        if self.future is not None:
+            self.future.truncate_fully_and_start_at(offset)
         self._world.changed(self, Changed.LOG_END | Changed.HIGH_WATERMARK | Changed.LOG_START)
+
+    def replace_log(self, future: Log) -> None:
+        """The future log, equal to the current one, is the log from now on."""
+        self.log = future
+        self.future = None
+        self._world.changed(self, Changed.LOG_START)
 
     def _report_loss(self, log: Log, offset: int, new_leader_epoch: int | None) -> None:
         if offset >= log.high_watermark:
