@@ -6,13 +6,21 @@
 from kafkalike.types import TopicPartition
 
 from . import paths
-from .client import NodeExists, NoNode, ZkClient, create_recursive, retrying
+from .client import BadArguments, NodeExists, NoNode, ZkClient, create_recursive, retrying
 from .znodes import CorruptZnode
 
 
-async def read_offset(zk: ZkClient, group: str, partition: TopicPartition) -> int | None:
-    """The offset, None when there is none.  Raises CorruptZnode."""
+def _path(group: str, partition: TopicPartition) -> str:
+    """Raises BadArguments for a group that cannot be part of a path."""
     path = paths.consumer_offset(group, partition)
+    if any(part in ("", ".", "..") for part in path.split("/")[1:]) or not path.isprintable():
+        raise BadArguments(path, "the group's name cannot be part of a path")
+    return path
+
+
+async def read_offset(zk: ZkClient, group: str, partition: TopicPartition) -> int | None:
+    """The offset, None when there is none.  Raises CorruptZnode, BadArguments."""
+    path = _path(group, partition)
     try:
         data, _ = await retrying(zk, lambda: zk.get(path))
     except NoNode:
@@ -27,7 +35,7 @@ async def read_offset(zk: ZkClient, group: str, partition: TopicPartition) -> in
 
 async def write_offset(zk: ZkClient, group: str, partition: TopicPartition, offset: int) -> None:
     """Set the offset, creating the node and its parents where they are missing."""
-    path = paths.consumer_offset(group, partition)
+    path = _path(group, partition)
     data = str(offset).encode()
     try:
         await retrying(zk, lambda: zk.set(path, data))

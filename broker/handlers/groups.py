@@ -72,6 +72,9 @@ from .request import RequestContext, Route, route
 
 _GROUP_KEY: Final = 0
 _TRANSACTION_KEY: Final = 1
+_SHARE_KEY: Final = 2
+_KINDS: Final = (_GROUP_KEY, _TRANSACTION_KEY, _SHARE_KEY)
+_SHARE_SINCE: Final = 6
 
 _Coordinator = FindCoordinatorResponse.Coordinator
 _Described = DescribeGroupsResponse.DescribedGroup
@@ -117,7 +120,7 @@ class GroupsApi:
     ) -> "FindCoordinatorResponse | Awaitable[FindCoordinatorResponse]":
         """Answer at once unless the topic of the groups does not exist yet."""
         kind = request.key_type
-        if kind not in (_GROUP_KEY, _TRANSACTION_KEY):
+        if kind not in _KINDS or (kind == _SHARE_KEY and ctx.api_version < 4):
             raise InvalidRequest(f"Coordinator type {kind} is not served here, expected 0 or 1")
         if kind == _GROUP_KEY:
             if not self._metadata.has_topic(GROUP_METADATA_TOPIC):
@@ -146,6 +149,9 @@ class GroupsApi:
         version = ctx.api_version
         found = [self._find(request.key_type, key, ctx) for key in _keys(request, version)]
         if version >= 4:
+            # Only the older versions say in words what is wrong.
+            for one in found:
+                one.error_message = ""
             return FindCoordinatorResponse(coordinators=found)
         (only,) = found
         return FindCoordinatorResponse(
@@ -163,13 +169,16 @@ class GroupsApi:
             if self._allows(ctx, Operation.DESCRIBE, key):
                 node = self._leader(key, ctx.listener)
             else:
-                error = GroupAuthorizationFailed("Not authorized to access group.")
+                error = GroupAuthorizationFailed("The group may not be described")
+        elif kind == _SHARE_KEY:
+            if ctx.api_version < _SHARE_SINCE:
+                error = InvalidRequest()
         elif not self._authorizer.allows(
             ctx, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, key
         ):
             error = TransactionalIdAuthorizationFailed("Not authorized to access transactional id.")
         if error is None and node.id < 0:
-            error = CoordinatorNotAvailable("The coordinator is not available.")
+            error = CoordinatorNotAvailable("No coordinator is available now")
         return _Coordinator(
             key=key,
             node_id=node.id,

@@ -39,7 +39,8 @@ Sendable: TypeAlias = Message | Callable[[Names], Message]
 class Ask:
     """One request.  `answered=False` sends it without waiting for anything.
 
-    `until` asks again, at most for some seconds, until it holds for the answer.
+    `until` asks again, at most for some seconds, until it holds for the answer.  `via` names another
+    connection than the usual one; an answer that is not waited for is taken by a later `Await`.
     """
 
     message: Sendable
@@ -47,6 +48,14 @@ class Ask:
     client_id: str | None = CLIENT_ID
     answered: bool = True
     until: Callable[[Any], bool] | None = None
+    via: str = ""
+
+
+@dataclass(slots=True, frozen=True)
+class Await:
+    """The answer to what was last sent through `via` without waiting."""
+
+    via: str
 
 
 @dataclass(slots=True, frozen=True)
@@ -63,7 +72,7 @@ class Raw:
     after: str = "probe"
 
 
-Step: TypeAlias = Ask | Raw
+Step: TypeAlias = Ask | Await | Raw
 
 
 @dataclass(slots=True, frozen=True)

@@ -5,12 +5,14 @@ are different defaults.  Message texts are replaced by a mark and collected apar
 """
 
 import hashlib
+import re
 import time
 from collections.abc import Mapping
 from typing import Any, Final, TypeAlias
 
 from kafkalike.messages.api_versions import ApiVersionsResponse
 from kafkalike.messages.configs import DescribeConfigsResponse
+from kafkalike.messages.fetch import FetchResponse
 from kafkalike.protocol.declaration import fields_of
 from kafkalike.protocol.primitives import RECORDS, UUID
 from kafkalike.protocol.struct import Message, Struct
@@ -27,6 +29,8 @@ TIMES: Final = ("log_append_time_ms", "last_timestamp", "timestamp")
 SIZES: Final = ("total_bytes", "usable_bytes")
 RECENT_MS: Final = 24 * 3600 * 1000
 SHORT_BYTES: Final = 48
+UUID_TEXT: Final = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+"""What a coordinator puts at the end of member ids."""
 
 
 class Normaliser:
@@ -38,6 +42,7 @@ class Normaliser:
         self._ids: dict[bytes, str] = {}
         self._sessions: dict[int, str] = {}
         self._producers: dict[int, str] = {}
+        self._members: dict[str, str] = {}
         self._now_ms = time.time() * 1000
         self.texts: list[str] = []
         """Message texts in the order of their appearance."""
@@ -60,26 +65,32 @@ class Normaliser:
                 found[field.name] = self._text(value)
             elif value != field.default or (value is None) != (field.default is None):
                 found[field.name] = self._value(field.name, field.wire, value, version, struct)
+                if field.name == "groups" and not found[field.name]:
+                    del found[field.name]  # all were groups of other cases
         return found
 
     def _value(self, name: str, wire: Any, value: Any, version: int, owner: Struct) -> Json:
         if isinstance(value, list):
             if name == "api_keys" and len(value) > 1 and not self._case.whole_list:
                 return "many"
-            if name in ("topics", "responses"):
+            if name in ("topics", "responses", "groups"):
                 value = [item for item in value if self._is_compared(item)]
+            if name in self._case.unordered:
+                value = sorted(value, key=_name_of)
             items = [self._value(name, wire, item, version, owner) for item in value]
             if name in self._case.unordered or isinstance(
                 owner, DescribeConfigsResponse.DescribeConfigsResult
             ):
                 items.sort(key=repr)
-            return items
+            return _joined(items) if isinstance(owner, FetchResponse) else items
         if isinstance(value, Struct):
             return self._struct(value, version)
         if value is None:
             return None
         if wire is UUID:
             return self._id(value)
+        if isinstance(value, bytes):
+            return brief(value)
         if name == "session_id":
             return self._sessions.setdefault(value, f"session-{len(self._sessions) + 1}")
         if name == "producer_id" and type(owner).__name__ == "InitProducerIdResponse":
@@ -99,12 +110,17 @@ class Normaliser:
         if isinstance(value, str):
             for old, new in self._replaced.items():
                 value = value.replace(old, new)
+            return UUID_TEXT.sub(lambda found: self._member(found[0]), value)
         return value
+
+    def _member(self, text: str) -> str:
+        return self._members.setdefault(text, f"uuid-{len(self._members) + 1}")
 
     def _is_compared(self, item: Any) -> bool:
         if not self._case.only or not isinstance(item, Struct):
             return True
-        name = getattr(item, "name", None) or getattr(item, "topic", None) or ""
+        names = (getattr(item, key, None) for key in ("name", "topic", "group_id"))
+        name = next(filter(None, names), "")
         return bool(name.startswith(self._case.only))
 
     def _id(self, value: bytes) -> str:
@@ -133,7 +149,9 @@ class Normaliser:
         except CorruptBatch:
             pass
         if position < len(data):
-            found.append({"rest": brief(data[position:])})
+            rest = data[position:]
+            is_filler = self._case.content and rest.startswith(b"\xff" * 8)
+            found.append({"rest": "filler" if is_filler else brief(rest)})
         return found
 
     def _batch(self, batch: AnyBatch) -> Json:
@@ -160,6 +178,23 @@ class Normaliser:
         else:
             facts["payload"] = brief(bytes(batch.payload()))
         return facts
+
+
+def _name_of(item: Any) -> str:
+    """So that ids are numbered in the order of the topics."""
+    return getattr(item, "name", None) or getattr(item, "topic", None) or ""
+
+
+def _joined(topics: list[Json]) -> list[Json]:
+    """Neighbours of one topic as one: Kafka begins it anew between partitions read and refused."""
+    found: list[Json] = []
+    for topic in topics:
+        identity = [topic.get("topic"), topic.get("topic_id")]
+        if found and identity == [found[-1].get("topic"), found[-1].get("topic_id")]:
+            found[-1]["partitions"] = found[-1]["partitions"] + topic["partitions"]
+        else:
+            found.append(topic)
+    return found
 
 
 def _record(record: Any) -> Json:

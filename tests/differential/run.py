@@ -17,7 +17,7 @@ from kafkalike.protocol.headers import decode_response_header
 from kafkalike.protocol.primitives import MalformedMessage
 from kafkalike.protocol.struct import Response
 
-from .case import Ask, Case, Names, Raw, Topic, frame, head, response_of, sized
+from .case import Ask, Await, Case, Names, Raw, Step, Topic, frame, head, response_of, sized
 from .normal import Json, Normaliser
 from .wire import PATIENCE_S, SILENCE_S, Closed, Connection, Silence
 
@@ -62,7 +62,8 @@ class Runner:
         self._tamper = tamper
         self._names = Names()
         self._normal = Normaliser(case, broker.replaced)
-        self._connection: Connection | None = None
+        self._connections: dict[str, Connection] = {}
+        self._parked: dict[str, tuple[type[Response], int, int]] = {}
         self._correlation_id = 0
 
     def run(self) -> Outcome:
@@ -81,38 +82,48 @@ class Runner:
                     self._ask(before)
             try:
                 for step in case.steps:
-                    answers.append(self._raw(step) if isinstance(step, Raw) else self._step(step))
+                    answers.append(self._take(step))
             finally:
                 for after in case.cleanup:
                     self._ask(after)
         except (Closed, Silence) as error:
             raise SetupFailed(f"{case.name}: {error!r}") from error
         finally:
-            self._drop()
+            for via in list(self._connections):
+                self._drop(via)
         return Outcome(answers, self._normal.texts)
+
+    def _take(self, step: Step) -> Json:
+        if isinstance(step, Raw):
+            return self._raw(step)
+        return self._step(step)
 
     # -- the connection ------------------------------------------------------------------------
 
-    def _connected(self) -> Connection:
-        if self._connection is None:
-            self._connection = Connection(self._broker.port)
-        return self._connection
+    def _connected(self, via: str = "") -> Connection:
+        connection = self._connections.get(via)
+        if connection is None:
+            connection = self._connections[via] = Connection(self._broker.port)
+        return connection
 
-    def _drop(self) -> None:
-        connection, self._connection = self._connection, None
+    def _drop(self, via: str = "") -> None:
+        connection = self._connections.pop(via, None)
         if connection is not None:
             connection.close()
 
     # -- steps ---------------------------------------------------------------------------------
 
-    def _step(self, step: Ask) -> Json:
+    def _step(self, step: Ask | Await) -> Json:
         try:
-            answer, version, body = self._patiently(step)
+            if isinstance(step, Await):
+                answer, version, body = self._awaited(step.via)
+            else:
+                answer, version, body = self._patiently(step)
         except Closed:
-            self._drop()
+            self._drop(step.via)
             return "closed"
         except Silence:
-            self._drop()
+            self._drop(step.via)
             return "silence"
         if answer is None:
             return "sent"
@@ -146,12 +157,19 @@ class Runner:
         version = step.version
         self._correlation_id += 1
         content = head(message.api_key, version, self._correlation_id, step.client_id)
-        connection = self._connected()
+        connection = self._connected(step.via)
         connection.send(sized(content + message.encode(version)))
         if not step.answered:
+            expected = (response_of(type(message)), version, self._correlation_id)
+            self._parked[step.via] = expected
             return None, version, b""
         received = connection.receive(SILENCE_S if self._case.differs else PATIENCE_S)
         return self._decode(received, response_of(type(message)), version, self._correlation_id)
+
+    def _awaited(self, via: str) -> tuple[Any, int, bytes | memoryview]:
+        response, version, correlation_id = self._parked.pop(via)
+        received = self._connected(via).receive(PATIENCE_S)
+        return self._decode(received, response, version, correlation_id)
 
     def _decode(
         self, received: bytes, response: type[Response], version: int, correlation_id: int

@@ -22,6 +22,8 @@ FAMILIES: Final = (
     "configs",
     "cluster",
     "control",
+    "groups",
+    "group_offsets",
 )
 
 
