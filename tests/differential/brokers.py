@@ -28,7 +28,11 @@ SETTINGS: Final = {
     "transaction.state.log.replication.factor": "1",
     "transaction.state.log.min.isr": "1",
     "group.initial.rebalance.delay.ms": "0",
+    "offsets.topic.num.partitions": "4",
+    "transaction.state.log.num.partitions": "4",
+    "replica.fetch.backoff.ms": "1000",
     "zookeeper.session.timeout.ms": "18000",
+    "zookeeper.connection.timeout.ms": "30000",
     "controlled.shutdown.retry.backoff.ms": "100",
 }
 

@@ -4,9 +4,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..batches import T0, batch, bend
-from ..case import Ask, Case, Topic
-from ..run import produce
-from .produce import read
+from ..case import Case
+from .batch_records import produced
 
 I32, I64 = 2**31 - 1, 2**63 - 1
 VERSION = 11
@@ -52,9 +51,7 @@ def cases() -> Iterator[Case]:
                     bent = bend(good, fix_crc=fix, **changes)
                     word = field.replace("_", "-")
                     name = f"header-{kind}-{word}-{value}{'' if fix else '-unsealed'}"
-                    yield Case(
-                        name, [Ask(produce(name, bent), VERSION), read(name)], setup=[Topic(name)]
-                    )
+                    yield produced(name, bent)
     pairs: dict[str, dict[str, Any]] = {
         "producer-without-sequence": {"producer_id": 7, "producer_epoch": 0, "base_sequence": -1},
         "producer-without-epoch": {"producer_id": 7, "producer_epoch": -1, "base_sequence": 0},
@@ -80,6 +77,4 @@ def cases() -> Iterator[Case]:
             )
             for version in (3, VERSION):
                 name = f"header-{kind}-{word}-v{version}"
-                yield Case(
-                    name, [Ask(produce(name, bent), version), read(name)], setup=[Topic(name)]
-                )
+                yield produced(name, bent, version)

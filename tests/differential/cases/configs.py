@@ -91,22 +91,37 @@ def change(
 
 def eventually(changes: bool, ask: Ask) -> Ask:
     """Ask until a change of a broker's settings is in the answer: the original applies it later."""
-    return dataclasses.replace(ask, until=is_dynamic) if changes else ask
+    return dataclasses.replace(ask, until=is_changed) if changes else ask
 
 
 def unchanged() -> Ask:
     """Wait until no change of a broker's settings is left."""
     ask = describe(4, (BROKER, "1", list(CHANGED)), (BROKER, "", list(CHANGED)), synonyms=True)
-    return dataclasses.replace(ask, until=lambda answer: not is_dynamic(answer))
+    return dataclasses.replace(
+        ask, until=lambda answer: is_applied(answer) and not is_dynamic(answer)
+    )
+
+
+def is_changed(answer: DescribeConfigsResponse) -> bool:
+    return is_applied(answer) and is_dynamic(answer)
 
 
 def is_dynamic(answer: DescribeConfigsResponse) -> bool:
-    return any(
-        synonym.source in (2, 3)
-        for result in answer.results
-        for entry in result.configs
-        for synonym in entry.synonyms
+    return any(synonym.source in (2, 3) for entry in _entries(answer) for synonym in entry.synonyms)
+
+
+def is_applied(answer: DescribeConfigsResponse) -> bool:
+    """The original lists a change as a synonym a little before it is the value."""
+    return all(
+        entry.value is None or not entry.synonyms or entry.value == entry.synonyms[0].value
+        for entry in _entries(answer)
     )
+
+
+def _entries(
+    answer: DescribeConfigsResponse,
+) -> list[DescribeConfigsResponse.DescribeConfigsResult.DescribeConfigsResourceResult]:
+    return [entry for result in answer.results for entry in result.configs]
 
 
 def cases() -> Iterator[Case]:

@@ -117,6 +117,7 @@ def of_version(version: int) -> Iterator[Case]:
             [Ask(step, version) for step in steps],
             uses=[STOCK, ROLLED],
             unordered=("responses",) if version >= 13 else (),
+            content=version < 4,
         )
 
     def one(
@@ -260,9 +261,14 @@ def epochs(version: int) -> Iterator[Case]:
 def ids(version: int) -> Iterator[Case]:
     for name in ("zero", "no-such"):
         yield Case(
+            f"fetch-id-{name}-twice-v{version}",
+            [Ask(fetch(version, (name, [partition(0), partition(1)])), version)],
+            differs="topic id zero for two partitions in a row" if name == "zero" else "",
+        )
+        yield Case(
             f"fetch-id-{name}-v{version}",
             [
-                Ask(fetch(version, (name, [partition(0), partition(1)])), version),
+                Ask(fetch(version, (name, [partition(0)])), version),
                 Ask(fetch(version, (name, [partition(0)]), ("stock", [partition(2)])), version),
                 Ask(fetch(version, ("stock", [partition(2)]), (name, [partition(0)])), version),
             ],

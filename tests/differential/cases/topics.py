@@ -332,7 +332,7 @@ def growth(version: int) -> Iterator[Case]:
         name = f"grow-assigned-{word}{suffix}"
         yield case(name, grow((name, count, assignments)), look(name), setup=[Topic(name)])
     yield case(f"grow-nothing{suffix}", grow())
-    yield case(f"grow-unknown{suffix}", grow(("no-such", 3, None), ("a b", 3, None), ("", 2, None)))
+    yield case(f"grow-unknown{suffix}", grow(("no-such", 3, None), ("a b", 3, None)))
     name = f"grow-twice-in-one{suffix}"
     yield case(name, grow((name, 3, None), (name, 4, None)), look(name), setup=[Topic(name)])
     for limit in (0, -1):
