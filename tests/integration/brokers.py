@@ -190,13 +190,21 @@ class BrokerCluster:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def errors(self) -> list[str]:
-        """Lines of all logs that a person must see."""
-        return [
-            f"broker {broker.id}: {line}"
-            for broker in self.brokers
-            for line in broker.log().splitlines()
-            if "] ERROR" in line or "] CRITICAL" in line or line.startswith("Traceback")
-        ]
+        """What a person must see in the logs, each with its traceback."""
+        found: list[str] = []
+        for broker in self.brokers:
+            lines = iter(broker.log().splitlines())
+            collecting = False
+            for line in lines:
+                starts = line.startswith("[")
+                if "] ERROR" in line or "] CRITICAL" in line:
+                    found.append(f"broker {broker.id}: {line}")
+                    collecting = True
+                elif starts:
+                    collecting = False
+                elif collecting:
+                    found[-1] += f"\n{line}"
+        return found
 
 
 def eventually(
