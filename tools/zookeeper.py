@@ -1,13 +1,27 @@
-"""`kafkalike zookeeper`: the embedded coordination service alone, for one host."""
+"""`kafkalike zookeeper`: the embedded coordination service alone, and moving a tree between services.
+
+    kafkalike zookeeper --port 2181 --dir DIR                run it
+    kafkalike zookeeper export FILE --zookeeper HOSTS        a cluster's metadata out of any ZooKeeper
+    kafkalike zookeeper export FILE --dir DIR                out of an embedded service that is stopped
+    kafkalike zookeeper import FILE --zookeeper HOSTS        and into another
+    kafkalike zookeeper import FILE --dir DIR
+
+Brokers are stopped meanwhile.
+"""
 
 import argparse
 import pathlib
+from typing import Any
+
+from kafkalike.runtime.ports import Runtime, StorageError
 
 from . import cli
 
 
 def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    parser = subparsers.add_parser("zookeeper", help="run the embedded coordination service alone")
+    parser = subparsers.add_parser(
+        "zookeeper", help="run the embedded coordination service alone; move trees"
+    )
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on")
     parser.add_argument("--port", type=int, default=2181, help="0 takes a free one (default: 2181)")
     parser.add_argument(
@@ -19,9 +33,97 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         help="answer before a write is on the device: faster, lost with a power cut",
     )
     parser.add_argument("--tick-time-ms", type=int, default=2000, help="as ZooKeeper's tickTime")
+    verbs = parser.add_subparsers(dest="verb", metavar="export|import")
+    for verb, text in (
+        ("export", "write a cluster's persistent znodes to a file"),
+        ("import", "create the znodes of such a file in an empty place"),
+    ):
+        one = verbs.add_parser(verb, help=text)
+        one.add_argument("file", type=pathlib.Path)
+        where = one.add_mutually_exclusive_group(required=True)
+        where.add_argument(
+            "--zookeeper", metavar="HOST:PORT[,HOST:PORT][/PATH]", help="a service that runs"
+        )
+        where.add_argument(
+            "--dir",
+            dest="stopped",
+            type=pathlib.Path,
+            help="directory of an embedded service that is stopped (DIR/coordination of kafkalike up)",
+        )
 
 
 def run(args: argparse.Namespace) -> int:
+    return _serve(args) if args.verb is None else _copy(args)
+
+
+def _copy(args: argparse.Namespace) -> int:
+    from kafkalike.zk.client import ZkError
+
+    from .local.tree_copy import (
+        export_over_wire,
+        import_over_wire,
+        read_dump,
+        write_dump,
+    )
+    from .local.zk_session import WireSession
+
+    exporting = args.verb == "export"
+    dump: Any = None if exporting else read_dump(args.file)
+    if args.stopped is not None:
+        dump, count = _copy_directory(args.stopped, dump)
+    else:
+        try:
+            with WireSession(args.zookeeper) as session:
+                if exporting:
+                    dump = export_over_wire(session)
+                    count = len(dump["nodes"])
+                else:
+                    count = import_over_wire(session, dump)
+        except (ZkError, ValueError) as error:
+            raise cli.CommandError(f"{args.zookeeper}: {error}") from error
+    if exporting:
+        write_dump(args.file, dump)
+    print(f"{count} znodes {'written to' if exporting else 'made from'} {args.file}")
+    return cli.DONE
+
+
+def _copy_directory(directory: pathlib.Path, dump: Any) -> tuple[Any, int]:
+    """Export (dump None) or import; (the dump, how many znodes)."""
+    from kafkalike.zk.server.server import CoordinationServer
+
+    from .local.tree_copy import checked_nodes, on_directory
+    from .loop import run_main
+
+    if dump is None:
+        if not directory.is_dir():
+            raise cli.CommandError(f"{directory}: no such directory")
+    else:
+        checked_nodes(dump)
+        directory.mkdir(parents=True, exist_ok=True)
+    counts: list[int] = []
+
+    async def work(server: CoordinationServer) -> Any:
+        if dump is not None:
+            counts.append(await server.import_tree(dump))
+            return dump
+        exported = server.export_tree()
+        counts.append(len(exported["nodes"]))
+        return exported
+
+    result: list[Any] = []
+
+    async def main(runtime: Runtime) -> int:
+        try:
+            result.append(await on_directory(runtime, directory, work))
+        except (StorageError, ValueError) as error:
+            raise cli.CommandError(f"{directory}: {error}") from error
+        return cli.DONE
+
+    run_main(main)
+    return result[0], counts[0]
+
+
+def _serve(args: argparse.Namespace) -> int:
     from kafkalike.runtime.reactor import install_reactor, make_runtime
     from kafkalike.runtime.tasks import as_deferred
     from kafkalike.zk.server.server import CoordinationServer
