@@ -65,6 +65,7 @@ from .handlers.produce import ProduceApi
 from .handlers.request import Route
 from .handlers.topics import DeleteRecordsApi, TopicsApi
 from .handlers.transactions import ProducerIdApi
+from .journal import BrokerStarted, BrokerStopped, Journal
 from .log.manager import LogManager
 from .replica.fetch_session import FetchSessions
 from .replica.manager import ReplicaManager
@@ -181,6 +182,7 @@ class Node:
         await parts.config_sync.load_broker()
         await parts.config_sync.load_all_topics()
         await parts.logs.startup()
+        self._journal = self._make_journal()
         self._build()
         await self._groups.start()
         self._features.start()
@@ -189,6 +191,9 @@ class Node:
         self.zk.add_listener(self._session_changed)
         await parts.presence.register()
         self._registered = True
+        self._journal.note(
+            BrokerStarted(parts.presence.epoch(), clean=parts.logs.was_stopped_cleanly)
+        )
         self._replicas.start()
         self._controller.start()
         await parts.config_sync.start()
@@ -270,6 +275,8 @@ class Node:
             send_to_controller=self._channel.send,
             fetch_peers=self._fetch_peers,
             dir_failed=self._dir_failed,
+            journal=self._journal.note,
+            loss_ledger=self._journal.lost,
         )
         self._features = Features(self.zk, clock, self._tasks, self._logger, self._fatal)
         self._controller = self._make_controller()
@@ -300,6 +307,19 @@ class Node:
         metadata.add_listener(lambda update: self._groups.partitions_removed(update.removed))
         self._server = self._make_server(self._build_apis())
 
+    def _make_journal(self) -> Journal:
+        own, runtime = self.config.own, self.runtime
+        return Journal(
+            self.config.broker_id,
+            own.kafkalike_journal_dir or self._parts.logs.live_dirs[0],
+            disk=runtime.disk,
+            clock=runtime.clock,
+            threads=runtime.threads,
+            metrics=self.metrics,
+            logger=self._logger,
+            max_bytes=own.kafkalike_journal_max_bytes,
+        )
+
     async def _offsets_partition_count(self) -> int | None:
         """As ZooKeeper has it: what the controller has told so far may be a part."""
         info = await zk_topics.read_topic(self.zk, GROUP_METADATA_TOPIC)
@@ -329,6 +349,7 @@ class Node:
             state_change_logger=logging.getLogger("kafkalike.state_change"),
             wait_for_features=self._features.wait_for,
             metrics=self.metrics,
+            journal=self._journal.note,
         )
         return KafkaController(settings, ports)
 
@@ -546,6 +567,8 @@ class Node:
         self._logger.info("stopping broker=%d", self.config.broker_id)
         self.is_running = False
         clock = self.runtime.clock
+        if self._registered:
+            self._journal.note(BrokerStopped())
         if controlled and self._registered and self.config.controlled_shutdown_enable:
             await self._depart()
         if hasattr(self, "_server"):
@@ -563,6 +586,8 @@ class Node:
             await self._bounded(parts.config_sync.stop(), DRAIN_S, "ending notifications")
         if hasattr(self, "_controller"):
             await self._bounded(self._controller.stop(), DRAIN_S, "leaving office")
+        if hasattr(self, "_journal"):
+            await self._bounded(self._journal.stop(), DRAIN_S, "writing the journal")
         for peers in self._peers:
             await self._bounded(peers.stop(), DRAIN_S, "closing connections to brokers")
         await self._bounded(self.zk.close(), SESSION_CLOSE_S, "closing the ZooKeeper session")

@@ -13,7 +13,18 @@ from enum import IntEnum
 from typing import Any, ClassVar, Final, Self
 
 from .config_keys import MAX_LONG, BrokerKeys, TopicKeys
-from .settings import ConfigError, ConfigType, Dynamic, Key, format_value, nearest
+from .settings import (
+    ConfigError,
+    ConfigType,
+    Dynamic,
+    Key,
+    Long,
+    Settings,
+    Text,
+    format_value,
+    nearest,
+    setting,
+)
 from .types import Endpoint
 
 __all__ = ["BrokerConfig", "ConfigEntry", "ConfigError", "ConfigSource", "LogConfig"]
@@ -63,6 +74,15 @@ _MS_PER_MINUTE: Final = 60_000
 _MS_PER_HOUR: Final = 3_600_000
 
 
+class OwnSettings(Settings):
+    """Settings that Kafka does not have.  To its tools they are keys of some plugin."""
+
+    kafkalike_journal_dir: Text | None = setting(None)
+    """Where the journal and the loss ledger lie; unset: in the first usable log directory."""
+    kafkalike_journal_max_bytes: Long = setting(64 << 20, low=0)
+    """Of the journal on disk; 0 keeps none."""
+
+
 class BrokerConfig(BrokerKeys):
     """The settings of one broker.
 
@@ -80,6 +100,7 @@ class BrokerConfig(BrokerKeys):
     """Name of the listener for controller requests; the inter-broker one unless set apart."""
     security_protocols: Mapping[str, str]
     """Security protocol by listener name."""
+    own: OwnSettings
 
     @classmethod
     def parse(cls, properties: Mapping[str, str]) -> Self:
@@ -95,6 +116,7 @@ class BrokerConfig(BrokerKeys):
         return config
 
     def _derive(self) -> None:
+        self.own = OwnSettings(self.originals)
         self.security_protocols = _parse_protocol_map(self.listener_security_protocol_map)
         self.listeners = parse_listeners("listeners", self.listeners_text, self.security_protocols)
         if self.advertised_listeners_text is None:
@@ -244,12 +266,12 @@ class BrokerConfig(BrokerKeys):
         """One line for each given key that is unknown or has no effect here."""
         lines = []
         for name in self.originals:
-            if name in _PLUGIN_KEYS or name in self.KEYS:
+            if name in _PLUGIN_KEYS or name in self.KEYS or name in OwnSettings.KEYS:
                 continue
             base = listener_base_name(name)
             if base is not None and base in self.KEYS:
                 continue
-            guess = nearest(name, self.KEYS)
+            guess = nearest(name, [*self.KEYS, *OwnSettings.KEYS])
             hint = f"; did you mean {guess}?" if guess else ""
             lines.append(f"Unknown configuration {name}{hint}")
         lines.extend(

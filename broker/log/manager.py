@@ -246,6 +246,11 @@ class LogManager:
         return [path for path, home in self._homes.items() if home.directory.is_online]
 
     @property
+    def was_stopped_cleanly(self) -> bool:
+        """Whether the broker, as it was started, had no log that was not closed in order."""
+        return all(home.was_clean or not home.log_count for home in self._homes.values())
+
+    @property
     def offline_dirs(self) -> list[str]:
         """Paths of the log directories that have failed."""
         return [path for path, home in self._homes.items() if not home.directory.is_online]
