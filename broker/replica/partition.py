@@ -739,21 +739,30 @@ class Partition:
         log = self._replica_log()
         self._report_loss(log, offset, new_leader_epoch)
         old_high_watermark = log.high_watermark
+        loses_records = offset < log.log_end_offset
+        if loses_records:
+            self.record("truncating")
         log.truncate_to(offset)
         if self.future is not None:
             self.future.truncate_to(offset)
+        if loses_records:
+            self.record("truncated")
         what = Changed.LOG_END
         if log.high_watermark != old_high_watermark:
             what |= Changed.HIGH_WATERMARK
         self._world.changed(self, what)
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
-        """Drop all records: the leader's log starts above the end of this one."""
+        """Drop all records: the leader's log starts above the end of this one.
+
+        No loss: the leader had all of them, and its retention has removed them.
+        """
         log = self._replica_log()
-        self._report_loss(log, log.log_start_offset, None)
+        self.record("truncating")
         log.truncate_fully_and_start_at(offset)
         if self.future is not None:
             self.future.truncate_fully_and_start_at(offset)
+        self.record("truncated")
         self._world.changed(self, Changed.LOG_END | Changed.HIGH_WATERMARK | Changed.LOG_START)
 
     def replace_log(self, future: Log) -> None:
@@ -783,6 +792,7 @@ class Partition:
                 bytes=summary.size_bytes,
                 producer_ids=summary.producer_ids,
                 time_ms=self._world.now_ms(),
+                log_end_offset=log.log_end_offset,
             )
         )
 

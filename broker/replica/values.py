@@ -212,7 +212,8 @@ class StateChange:
     """One change of leadership or ISR on this broker, for the journal.
 
     `kind` is one of "leader", "follower", "isr", "isr-proposed", "isr-refused", "stopped",
-    "offline".
+    "offline", and, around the removal of records at the end of the log, "truncating" and
+    "truncated".
     """
 
     kind: str
@@ -231,8 +232,11 @@ class StateChange:
 class Loss:
     """Records that were once below the high watermark of this replica and were truncated away.
 
-    Offsets are [first_offset, end_offset); `bytes` is what left the disk, `producer_ids` those whose
-    batches were in the range (without -1).
+    Offsets are [first_offset, end_offset), the end being the high watermark; `bytes` is what these
+    take on disk, `producer_ids` those whose batches are in the range (without -1).  The log ended at
+    `log_end_offset`.  After an unclean stop the replica knows a high watermark of up to
+    replica.high.watermark.checkpoint.interval.ms before: records from there to the end of the log
+    may have been acknowledged too.
     """
 
     topic_partition: TopicPartition
@@ -243,3 +247,4 @@ class Loss:
     bytes: int
     producer_ids: tuple[int, ...]
     time_ms: int
+    log_end_offset: int = NO_OFFSET
