@@ -24,7 +24,7 @@ from kafkalike.errors import (
 )
 from kafkalike.messages.fetch import FetchRequest, FetchResponse
 from kafkalike.types import TopicPartition
-from tests.fakes import FakeClock, result_of
+from tests.fakes import FakeClock, FakeRandom, result_of
 
 from .support import T0, TOPIC_ID, Broker, batch, fetch_request, values_of
 
@@ -225,6 +225,38 @@ def test_follower_serves_consumers_up_to_its_own_high_watermark(broker: Broker) 
     assert values_of(answer.records or b"") == ["a"] and answer.high_watermark == 1
     assert broker.read(1).records == b""
     assert code(broker, 3) == OffsetOutOfRange.code
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_kafka_9807_no_read_passes_the_bound_it_names(tmp_path: Path, seed: int) -> None:
+    """KAFKA-9807, 9835, 9196: appends, rolls and high watermarks move, reads never see too much."""
+    chance = FakeRandom(seed)
+    broker = Broker(1, tmp_path, FakeClock())
+    broker.know(1, 2)
+    broker.lead(replicas=[1, 2], isr=[1, 2])
+    log = broker.log()
+    written = 0
+    for _ in range(300):
+        what = chance.randrange(6)
+        if what == 0:
+            log.roll()
+        elif what == 1:
+            end = log.high_watermark + chance.randrange(log.log_end_offset + 1)
+            broker.fetch(fetch_request({T0: min(end, log.log_end_offset)}, replica_id=2), 12)
+        elif what < 4:
+            count = chance.randrange(3) + 1
+            result_of(broker.produce(*(f"v{written + n}" for n in range(count))))
+            written += count
+        else:
+            start = chance.randrange(log.log_end_offset + 1)
+            limit = chance.randrange(400) + 1
+            partition = broker.read(start, partition_max_bytes=limit)
+            seen = values_of(partition.records)
+            assert all(int(value[1:]) < partition.high_watermark for value in seen)
+            assert partition.high_watermark == log.high_watermark
+            if start < partition.high_watermark:
+                assert f"v{start}" in seen
+    assert log.high_watermark > 0 and len(log.segments) > 3
 
 
 # -- sizes -------------------------------------------------------------------------------------

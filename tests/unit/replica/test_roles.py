@@ -10,6 +10,7 @@ from kafkalike.errors import (
     FencedLeaderEpoch,
     InconsistentTopicId,
     KafkaStorageError,
+    NotLeaderOrFollower,
     StaleBrokerEpoch,
     StaleControllerEpoch,
     UnknownTopicOrPartition,
@@ -233,6 +234,19 @@ def test_shrunk_isr_lets_the_high_watermark_jump(broker: Broker) -> None:
     broker.lead(epoch=1, replicas=[1, 2], isr=[1])
     assert result_of(waiting).error_code == NONE
     assert broker.log().high_watermark == 1
+
+
+def test_kafka_9672_replica_that_was_moved_away_no_longer_counts(broker: Broker) -> None:
+    """KAFKA-9672, 9212: a new assignment in a new epoch, the old replica fetches on."""
+    broker.lead(replicas=[1, 2, 3], isr=[1, 2, 3])
+    waiting = broker.produce("a", acks=-1)
+    broker.lead(epoch=1, replicas=[1, 3], isr=[1, 3], partition_epoch=1)
+    assert [replica.broker_id for replica in broker.partition().remotes] == [3]
+    refused = broker.read(1, replica_id=2)
+    assert refused.error_code == NotLeaderOrFollower.code
+    broker.read(1, replica_id=3)
+    broker.clock.run_soon()
+    assert result_of(waiting).error_code == NONE
 
 
 # -- become follower ---------------------------------------------------------------------------
