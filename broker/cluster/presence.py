@@ -15,7 +15,7 @@ from kafkalike.errors import NONE, error_name
 from kafkalike.messages.control import ControlledShutdownRequest, ControlledShutdownResponse
 from kafkalike.net.client import BrokerClient, PeerError
 from kafkalike.runtime.ports import Clock, Network
-from kafkalike.runtime.tasks import sleep
+from kafkalike.runtime.tasks import TimedOut, sleep, timeout
 from kafkalike.types import NO_BROKER_EPOCH, Endpoint
 from kafkalike.zk import brokers as zk_brokers
 from kafkalike.zk import election as zk_election
@@ -24,6 +24,8 @@ from kafkalike.zk.payload import CorruptZnode
 from kafkalike.zk.znodes import BrokerInfo
 
 CONTROLLED_SHUTDOWN_VERSION: Final = 3
+LOOK_UP_S: Final = 3.0
+"""How long ZooKeeper may take to say who is controller; it may have gone without our knowing."""
 FOREIGN_SESSION_GRACE_S: Final = 5.0
 """On top of the session timeout: how long the node of an earlier life of this broker is awaited."""
 
@@ -124,8 +126,8 @@ class Departure:
     async def run(self) -> bool:
         """Try `controlled.shutdown.max.retries` times; whether no leader is left here.
 
-        Bounded: each try by controller.socket.timeout.ms, with a pause between them.  Cancelling
-        ends it.
+        Bounded: each try by a look-up of `LOOK_UP_S`, then controller.socket.timeout.ms to connect
+        and as long for the answer, with a pause between tries.  Cancelling ends it.
         """
         tries = self._config.controlled_shutdown_max_retries
         for attempt in range(tries):
@@ -141,8 +143,10 @@ class Departure:
             self._logger.warning("controlled shutdown: ZooKeeper is not connected")
             return False
         try:
-            endpoint = await self._find_controller()
-        except (ZkError, CorruptZnode) as error:
+            endpoint = await timeout(
+                self._clock, self._find_controller(), LOOK_UP_S, "asking ZooKeeper"
+            )
+        except (TimedOut, ZkError, CorruptZnode) as error:
             self._logger.warning("controlled shutdown: cannot find the controller: %s", error)
             return False
         if endpoint is None:
