@@ -123,8 +123,9 @@ class Digest:
 
     def add(self, record: Record) -> None:
         self.count += 1
-        self._sum.update(encode(record)[:4])
-        self._sum.update(encode(record)[12:])
+        data = encode(record)
+        self._sum.update(data[:4])
+        self._sum.update(data[12:])  # without the offset
 
     def __str__(self) -> str:
         return f"{self.count} records {self._sum.hexdigest()}"

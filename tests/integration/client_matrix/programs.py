@@ -262,7 +262,6 @@ class Program:
     administers: bool = True
     settings: bool = True
     idempotent: bool = False
-    needs_groups: bool = False
 
 
 _SLOW: Final = "building librdkafka takes minutes; KAFKALIKE_FULL=1 does it once"
@@ -285,9 +284,8 @@ PROGRAMS: Final = {
             _node("kafkajs"),
             writes=lambda record: _grouped_headers(_no_null_headers(record)),
             reads=_grouped_headers,
-            needs_groups=True,
         ),
-        Program("platformatic", _node("platformatic", own_node=True), needs_groups=True),
+        Program("platformatic", _node("platformatic", own_node=True)),
         Program("rdkafka-js", _node("rdkafka", slow=_SLOW), settings=False),
     )
 }

@@ -15,6 +15,7 @@ from confluent_kafka.cimpl import NewTopic
 from tests.integration.client_matrix.contract import PartitionView, Record, serve
 
 LIMIT_S: Final = 60.0
+FLUSH_LIMIT_S: Final = 600.0
 
 
 class Confluent:
@@ -73,7 +74,7 @@ class Confluent:
                     producer.poll(0.1)
             producer.poll(0)
             sent += 1
-        producer.flush(LIMIT_S)
+        producer.flush(FLUSH_LIMIT_S)
         if failures or done != sent:
             raise RuntimeError(f"{done} of {sent} reported, errors {list(failures)}")
         return sent

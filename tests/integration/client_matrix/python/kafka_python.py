@@ -10,6 +10,7 @@ from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
 from tests.integration.client_matrix.contract import PartitionView, Record, serve
 
 LIMIT_S: Final = 60.0
+FLUSH_LIMIT_S: Final = 600.0
 
 
 class KafkaPython:
@@ -54,7 +55,7 @@ class KafkaPython:
                     timestamp_ms=record.timestamp if record.timestamp >= 0 else None,
                 )
                 futures.append(future)
-            producer.flush(LIMIT_S)
+            producer.flush(FLUSH_LIMIT_S)
             for future in futures:
                 future.get(LIMIT_S)
             return len(futures)

@@ -34,6 +34,7 @@ func settings() *sarama.Config {
 	config.Producer.RequiredAcks = sarama.WaitForAll
 	config.Producer.Partitioner = sarama.NewManualPartitioner
 	config.Producer.Return.Successes = true
+	config.Consumer.MaxWaitTime = 50 * time.Millisecond
 	config.Producer.Flush.Frequency = 5 * time.Millisecond
 	return config
 }

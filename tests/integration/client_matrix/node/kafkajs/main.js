@@ -49,30 +49,42 @@ function inOrder (headers) {
 class Client {
   constructor (bootstrap) {
     this.kafka = new Kafka({ brokers: bootstrap.split(','), logLevel: logLevel.ERROR })
-    this.admin = this.kafka.admin()
+  }
+
+  // A new one for every command: it asks for the metadata of all topics that it ever met, and fails
+  // when one of them was deleted.
+  async withAdmin (work) {
+    const admin = this.kafka.admin()
+    await admin.connect()
+    try {
+      return await work(admin)
+    } finally {
+      await admin.disconnect()
+    }
   }
 
   async create (topic, numPartitions, replicationFactor, config) {
     const configEntries = Object.entries(config).map(([name, value]) => ({ name, value }))
-    await this.admin.createTopics({ topics: [{ topic, numPartitions, replicationFactor, configEntries }] })
+    const topics = [{ topic, numPartitions, replicationFactor, configEntries }]
+    await this.withAdmin(admin => admin.createTopics({ topics }))
   }
 
   list () {
-    return this.admin.listTopics()
+    return this.withAdmin(admin => admin.listTopics())
   }
 
   async describe (topic) {
-    const { topics } = await this.admin.fetchTopicMetadata({ topics: [topic] })
+    const { topics } = await this.withAdmin(admin => admin.fetchTopicMetadata({ topics: [topic] }))
     return topics[0].partitions.map(
       ({ partitionId, leader, replicas, isr }) => ({ partition: partitionId, leader, replicas, isr })
     )
   }
 
   async setting (topic, name) {
-    const { resources } = await this.admin.describeConfigs({
+    const { resources } = await this.withAdmin(admin => admin.describeConfigs({
       includeSynonyms: false,
       resources: [{ type: TOPIC, name: topic, configNames: [name] }]
-    })
+    }))
     return resources[0].configEntries.find(it => it.configName === name).configValue
   }
 
@@ -102,11 +114,13 @@ class Client {
   }
 
   async consume (topic, since, found) {
-    const places = await this.admin.fetchTopicOffsets(topic)
+    const places = await this.withAdmin(admin => admin.fetchTopicOffsets(topic))
     const ends = Object.fromEntries(places.map(it => [it.partition, BigInt(it.high)]))
     const starts = Object.fromEntries(places.map(it => [it.partition, BigInt(it.low)]))
     if (since !== null) {
-      const later = await this.admin.fetchTopicOffsetsByTimestamp(topic, Number(since))
+      const later = await this.withAdmin(
+        admin => admin.fetchTopicOffsetsByTimestamp(topic, Number(since))
+      )
       for (const it of later) starts[it.partition] = BigInt(it.offset)
     }
     const progress = new Progress(starts, ends)
@@ -144,16 +158,12 @@ class Client {
     if (failure) throw failure
   }
 
-  close () {
-    return this.admin.disconnect()
-  }
+  async close () {}
 }
 
 async function main () {
   await zstd.init()
-  const client = new Client(process.argv[2])
-  await client.admin.connect()
-  await serve('kafkajs', version, Object.keys(CODECS), client)
+  await serve('kafkajs', version, Object.keys(CODECS), new Client(process.argv[2]))
 }
 
 main()
