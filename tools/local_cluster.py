@@ -52,7 +52,6 @@ SUPERVISOR_DEFAULTS: Final = {
     "zookeeper.session.timeout.ms": "6000",
     "zookeeper.connection.timeout.ms": "30000",
     "controlled.shutdown.retry.backoff.ms": "100",
-    "replica.fetch.backoff.ms": "50",
     "group.initial.rebalance.delay.ms": "0",
     "offsets.topic.num.partitions": "4",
     "transaction.state.log.num.partitions": "4",

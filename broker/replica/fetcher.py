@@ -42,6 +42,8 @@ from .quota import ReplicationQuota
 LIST_OFFSETS_VERSION: Final = 9
 LATEST: Final = -1
 EARLIEST: Final = -2
+FIRST_PAUSE_S: Final = 0.02
+MAX_REFUSALS: Final = 16
 
 _RESCAN_S: Final = 5.0
 """How often log starts that retention moved are looked for."""
@@ -93,7 +95,8 @@ class Fetcher:
     """The loop that fetches from one leader, one request at a time.
 
     Requests with no answer, and partitions with an error that may pass, are tried again after
-    replica.fetch.backoff.ms.  A partition with an error that cannot pass is *failed*: left alone
+    replica.fetch.backoff.ms (a partition that the leader refuses sooner at first: it may be about to
+    learn of it).  A partition with an error that cannot pass is *failed*: left alone
     until the controller's next LeaderAndIsr.
     """
 
@@ -245,8 +248,9 @@ class Fetcher:
         for one in list(self._followed.values()):
             self._delay(one)
 
-    def _delay(self, one: FollowedPartition) -> None:
-        until_s = self._world.clock.monotonic() + self._world.backoff_s
+    def _delay(self, one: FollowedPartition, pause_s: float = math.inf) -> None:
+        """Leave a partition alone for a while, at most the backoff."""
+        until_s = self._world.clock.monotonic() + min(pause_s, self._world.backoff_s)
         one.delayed_until_s = max(one.delayed_until_s, until_s)  # a flush may take longer
         self._changed[one] = None
 
@@ -334,6 +338,7 @@ class Fetcher:
     ) -> None:
         code = data.error_code
         if code == NONE:
+            one.refusals = 0
             try:
                 if data.diverging_epoch.epoch >= 0:
                     # Its high watermark and log start belong to a history this log does not share
@@ -358,7 +363,8 @@ class Fetcher:
                 self.leader,
                 error_name(code),
             )
-            self._delay(one)
+            self._delay(one, FIRST_PAUSE_S * 2**one.refusals)
+            one.refusals = min(one.refusals + 1, MAX_REFUSALS)
 
     def _append(self, one: FollowedPartition, data: PartitionData) -> None:
         log = one.log()

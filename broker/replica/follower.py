@@ -33,6 +33,7 @@ class FollowedPartition:
         "lag",
         "leader_epoch",
         "partition",
+        "refusals",
         "told",
         "uses_topic_id",
     )
@@ -42,6 +43,8 @@ class FollowedPartition:
         self.leader_epoch = partition.leader_epoch
         self.fetch_offset = fetch_offset
         self.delayed_until_s = NOT_DELAYED
+        self.refusals = 0
+        """How often in a row the leader could not serve it; a new leader may not know its role yet."""
         self.lag = UNKNOWN_LAG
         """Records that the leader has committed and this replica lacks."""
         self.told: FetchPosition | None = None

@@ -402,6 +402,10 @@ class ReplicaManager:
         keys = [result.topic_partition for result in results if result.error_code == NONE]
         if self._wakeups.produce.watch(operation, keys, timeout_ms / 1000):
             return results
+        for result in results:
+            partition = self._hosted.get(result.topic_partition)
+            if partition is not None:
+                self._wakeups.await_first_fetch(partition)
         return operation.answer
 
     def _flush_then(
@@ -450,6 +454,8 @@ class ReplicaManager:
             keys = (context.session,)
         else:
             keys = [entry.topic_partition for entry in context.partitions()]
+        if params.replica_id >= 0:
+            keys = (*keys, params.replica_id)
         purgatory.watch(operation, keys, params.max_wait_ms / 1000)
         return operation.answer
 

@@ -122,6 +122,11 @@ class Purgatory:
                 completed += 1
         return completed
 
+    def force(self, key: Hashable) -> None:
+        """Complete what waits for `key` as it is now."""
+        for operation in list(self._watched.get(key, ())):
+            operation.force_complete()
+
     def expire_all(self) -> None:
         """Let every operation run into its time-out now (the broker stops)."""
         for waiting in list(self._watched.values()):

@@ -11,6 +11,7 @@ from kafkalike.runtime.tasks import TimerWheel
 
 from .partition import Changed, Partition
 from .purgatory import Purgatory
+from .values import NO_OFFSET
 
 _COMMITTED = Changed.HIGH_WATERMARK | Changed.ROLE
 _APPENDED = Changed.LOG_END | Changed.ROLE
@@ -21,7 +22,8 @@ class Wakeups:
     """The purgatories of the replica manager.
 
     Keys are partitions; a fetch that belongs to a session waits under the session instead, which its
-    partitions mark.  `consumers` wait for the high watermark, `followers` for the log end.
+    partitions mark.  `consumers` wait for the high watermark, `followers` for the log end.  A
+    follower's fetch waits under its broker id too.
     """
 
     def __init__(
@@ -35,6 +37,7 @@ class Wakeups:
         self._scheduled = False
         self._due: dict[tuple[Purgatory, Hashable], None] = {}
         self._due_first: dict[tuple[Purgatory, Hashable], None] = {}
+        self._hurried: dict[int, None] = {}
 
     def changed(self, partition: Partition, what: int) -> None:
         """Note that a partition changed; see `Partition`."""
@@ -69,6 +72,17 @@ class Wakeups:
         self._due_first[(purgatory, key)] = None
         self._schedule()
 
+    def await_first_fetch(self, partition: Partition) -> None:
+        """Somebody waits for a partition that some follower has not fetched in this epoch.
+
+        The fetch that the follower has waiting here is older than its order to follow; it is
+        answered now, so that the next one, with the partition in it, need not wait for its time-out.
+        """
+        for replica in partition.remotes:
+            if replica.log_end_offset == NO_OFFSET and self.followers.watches(replica.broker_id):
+                self._hurried[replica.broker_id] = None
+                self._schedule()
+
     def _schedule(self) -> None:
         if not self._scheduled:
             self._scheduled = True
@@ -82,6 +96,9 @@ class Wakeups:
             due.clear()
             for purgatory, key in keys:
                 purgatory.check(key)
+        hurried, self._hurried = self._hurried, {}
+        for broker_id in hurried:
+            self.followers.force(broker_id)
 
     def expire_all(self) -> None:
         """Answer everything that waits as if its time were over."""

@@ -319,11 +319,15 @@ def test_passing_errors_back_off(world: World, error: type[Exception]) -> None:
     assert request.topics == []
     assert [f.partitions for f in request.forgotten_topics_data] == [[0]]
     world.answer(session=0)
-    assert world.leader.asked == []
-    world.advance(0.9)
-    assert world.leader.asked == []
-    world.advance(0.2)
-    assert world.position == (0, 0, 1, -1)
+    # A leader that is about to learn of its role is asked again soon, one that is not less and less.
+    for pause in (0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.0, 1.0):
+        assert world.leader.asked == []
+        world.advance(pause * 0.9)
+        assert world.leader.asked == []
+        world.advance(pause * 0.2)
+        assert world.position == (0, 0, 1, -1)
+        world.answer(code=error.code)  # type: ignore[attr-defined]
+        world.answer(session=0)
     assert world.failed == set()
 
 

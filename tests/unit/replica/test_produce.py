@@ -331,3 +331,31 @@ def test_unknown_follower_in_the_isr_holds_the_high_watermark(broker: Broker) ->
     broker.lead(replicas=[1, 2], isr=[1, 2])
     result_of(broker.produce("a"))
     assert broker.log().high_watermark == 0
+
+
+def test_a_fetch_older_than_the_partition_does_not_hold_up_its_first_records(
+    broker: Broker,
+) -> None:
+    """A follower's fetch waits at the leader; meanwhile the leader gets a partition more."""
+    broker.lead(isr=(1, 2), replicas=(1, 2))
+    first = follow(broker, 2, 0)
+    assert not isinstance(first, Deferred)
+
+    def fetch(offsets: dict[TopicPartition, int]) -> Any:
+        request = fetch_request(offsets, replica_id=2, max_wait_ms=500, log_start_offset=0)
+        return broker.fetch(request, 12)
+
+    waiting = fetch({T0: 0})
+    assert isinstance(waiting, Deferred)
+    broker.lead(T1, isr=(1, 2), replicas=(1, 2))
+    answer = broker.replicas.append(
+        [AppendEntry(T1, batch("a"))], required_acks=-1, timeout_ms=1000
+    )
+    assert isinstance(answer, Deferred)
+    broker.clock.advance(0.001)
+    assert waiting.called, "the next fetch can have the new partition in it"
+    assert not isinstance(fetch({T0: 0, T1: 0}), Deferred)
+    # It has fetched in this epoch: whoever waits for it now waits for records.
+    waiting = fetch({T0: 0, T1: 1})
+    broker.replicas.append([AppendEntry(T1, batch("b"))], required_acks=-1, timeout_ms=1000)
+    assert isinstance(waiting, Deferred)
