@@ -136,6 +136,7 @@ class Node:
         self._tasks = Tasks(self._logger)
         self._wheel = TimerWheel(runtime.clock, self._logger)
         self._peers: list[Peers] = []
+        self._starting: Deferred[None] | None = None
         self._stopping: Deferred[None] | None = None
         self._departing: Deferred[Any] | None = None
         self._registered = False
@@ -157,10 +158,14 @@ class Node:
     async def start(self) -> None:
         """Come up; returns when the broker is registered and serves.
 
-        Raises StartupError.  What was started is left for `stop`.
+        Raises StartupError, or CancelledError when `stop` comes first.  What was started is left for
+        `stop`.
         """
+        if self._stopping is not None:
+            raise CancelledError()
+        self._starting = Deferred.fromCoroutine(self._start())
         try:
-            await self._start()
+            await self._starting
         except StartupError:
             raise
         except (ZkError, TimedOut) as error:
@@ -567,6 +572,8 @@ class Node:
         self._logger.info("stopping broker=%d", self.config.broker_id)
         self.is_running = False
         clock = self.runtime.clock
+        if self._starting is not None:
+            self._starting.cancel()  # harmless once it has come up
         if self._registered:
             self._journal.note(BrokerStopped())
         if controlled and self._registered and self.config.controlled_shutdown_enable:

@@ -201,3 +201,20 @@ def test_garbage_closes_the_connection_and_nothing_else(make_cluster: ClusterMak
             connection.sendall(frame)
             assert connection.recv(100) == b""
     assert clients.produce(cluster.bootstrap, "t", [b"v"]) == [0]
+
+
+def test_a_signal_during_the_start_ends_it(make_cluster: ClusterMaker) -> None:
+    cluster = make_cluster(1, start=False)
+    broker = cluster[1]
+    broker.settings["zookeeper.connect"] = f"127.0.0.1:{free_port()}"
+    broker.settings["zookeeper.connection.timeout.ms"] = "60000"
+    broker.launch()
+    assert eventually(lambda: "Connecting to" in broker.log())
+    assert broker.terminate(15) == 0
+
+    second = make_cluster(1)[1]
+    second.kill()
+    second.launch()  # waits for the session of its earlier life
+    assert eventually(lambda: "waiting for the session" in second.log())
+    assert second.terminate(15) == 0
+    second.start()
