@@ -23,6 +23,8 @@ _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEADER: Final = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
 _XERIAL_BLOCK: Final = 32 << 10
 _LZ4_MAGIC: Final = b"\x04\x22\x4d\x18"
+_LZ4_INDEPENDENT_BLOCKS: Final = 0x20
+_LZ4_DICTIONARY: Final = 0x01
 _ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
 _GZIP_DEFAULT_LEVEL: Final = 6
 _LZ4_FAST_LEVEL: Final = 9
@@ -130,6 +132,10 @@ def _decompress_gzip(data: Buffer, limit: int) -> bytes:
 def _decompress_lz4(data: Buffer, limit: int) -> bytes:
     if bytes(data[:4]) != _LZ4_MAGIC:
         raise DecompressionError("lz4: the frame magic is missing")
+    # Kafka's own reader has no dictionaries and does not look back into the block before: what was
+    # let in here could be read by other clients, but not by its.
+    if len(data) < 5 or data[4] & _LZ4_DICTIONARY or not data[4] & _LZ4_INDEPENDENT_BLOCKS:
+        raise DecompressionError("lz4: linked blocks or a dictionary, expected independent blocks")
     unpacker = lz4.frame.LZ4FrameDecompressor()
     try:
         output: bytes = unpacker.decompress(data, max_length=limit + 1)

@@ -265,6 +265,20 @@ def test_cut_and_foreign_payloads_are_refused(codec: Codec) -> None:
         decompress(codec, b"\xff\xff\xff\xff\xff\xff\xff\xffnot a payload")
 
 
+def test_lz4_frames_that_kafkas_reader_refuses_are_refused() -> None:
+    """Kafka answers them with an error; stored, they could not be read by its own clients."""
+    data = b"a line " * 30_000
+    linked = lz4.frame.compress(data, block_size=lz4.frame.BLOCKSIZE_MAX64KB, block_linked=True)
+    with pytest.raises(DecompressionError, match="linked blocks"):
+        decompress(Codec.LZ4, linked)
+    separate = lz4.frame.compress(data, block_linked=False, content_checksum=True, store_size=True)
+    assert decompress(Codec.LZ4, separate) == data
+    with pytest.raises(DecompressionError, match="dictionary"):
+        decompress(Codec.LZ4, separate[:4] + bytes([separate[4] | 1]) + separate[5:])
+    with pytest.raises(DecompressionError):
+        decompress(Codec.LZ4, separate[:4])
+
+
 def test_bytes_behind_the_end_are_ignored_for_gzip_and_lz4_only() -> None:
     for codec in (Codec.GZIP, Codec.LZ4):
         assert decompress(codec, compress(codec, b"abc") + b"zzz") == b"abc"
