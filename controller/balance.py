@@ -35,7 +35,7 @@ def refuse_election(
         fine = leader not in (None, NO_LEADER) and leader in context.live
     else:
         fine = leader in context.assignment(partition).replicas[:1]
-    return ElectionNotNeeded("Leader election is not needed.") if fine else None
+    return ElectionNotNeeded("Leader election not needed for topic partition.") if fine else None
 
 
 def plan_rebalance(context: ControllerContext, percentage: int) -> list[TopicPartition]:

@@ -110,7 +110,10 @@ class ConfigAdmin:
         try:
             LogConfig.validate_overrides(values)
         except ConfigError as error:
-            raise InvalidConfig(str(error)) from error
+            raise InvalidConfig(
+                f"Invalid config value for resource ConfigResource(type=TOPIC, name='{topic}'):"
+                f" {error}"
+            ) from error
         if not validate_only:
             await self._write(f"{TOPICS}/{topic}", values)
 

@@ -134,7 +134,7 @@ class TopicAdmin:
                 raise TopicAlreadyExists(f"Topic '{name}' already exists.")
             if collides(name, other):
                 raise InvalidTopicException(
-                    f"Topic '{name}' collides with the existing topic '{other}'"
+                    f"Topic '{name}' collides with existing topics: {other}"
                 )
 
     # -- grow ----------------------------------------------------------------------------------
@@ -157,14 +157,17 @@ class TopicAdmin:
             raise InvalidTopicException("The topic is queued for deletion.")
         info = await _guard(zk_topics.read_topic(self._zk, name))
         if info is None or not info.partitions:
-            raise UnknownTopicOrPartition(f"Topic '{name}' does not exist.")
+            raise UnknownTopicOrPartition(f"The topic '{name}' does not exist.")
         existing = info.partitions
         if any(assignment.is_reassigning for assignment in existing.values()):
             raise ReassignmentInProgress(f"Partitions of topic '{name}' are being reassigned")
         increase = count - len(existing)
-        if increase <= 0:
+        if increase == 0:
+            raise InvalidPartitions(f"Topic already has {count} partitions.")
+        if increase < 0:
             raise InvalidPartitions(
-                f"Topic '{name}' has {len(existing)} partition(s); {count} is no increase"
+                f"Topic currently has {len(existing)} partitions, which is higher than the"
+                f" requested {count}."
             )
         if 0 not in existing:
             raise UnknownServerError(f"Topic '{name}' has no partition 0")
@@ -223,7 +226,7 @@ def _without_nulls(configs: Mapping[str, str | None]) -> dict[str, str]:
 
 def _check_assignment(assignment: Assignment) -> None:
     if len({len(replicas) for replicas in assignment.values()}) != 1:
-        raise InvalidReplicaAssignment("All partitions need the same number of replicas")
+        raise InvalidReplicaAssignment("All partitions should have the same number of replicas")
     for number, replicas in assignment.items():
         if not replicas:
             raise InvalidReplicaAssignment(f"Partition {number} has no replicas")
@@ -246,10 +249,12 @@ def _manual_growth(
 ) -> Assignment:
     unknown = sorted({b for replicas in assignments for b in replicas if b not in registered})
     if unknown:
-        raise InvalidReplicaAssignment(f"Unknown broker(s) in replica assignment: {unknown}")
+        listed = ", ".join(map(str, unknown))
+        raise InvalidReplicaAssignment(f"Unknown broker(s) in replica assignment: {listed}.")
     if len(assignments) != increase:
         raise InvalidReplicaAssignment(
-            f"{increase} partition(s) are added, {len(assignments)} assignment(s) given"
+            f"Increasing the number of partitions by {increase} but {len(assignments)}"
+            " assignments provided."
         )
     added: dict[int, tuple[int, ...]] = {}
     for number, replicas in enumerate(assignments, first_number):

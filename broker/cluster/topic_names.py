@@ -21,9 +21,9 @@ def is_internal(topic: str) -> bool:
 def topic_name_problem(topic: str) -> str | None:
     """Why the name is not allowed, or None when it is."""
     if not topic:
-        return "Topic name is empty, expected 1 to 249 characters"
+        return "Topic name is invalid: the empty string is not allowed"
     if topic in (".", ".."):
-        return f"Topic name '{topic}' is not allowed"
+        return f"Topic name is invalid: '{topic}' is not allowed"
     if len(topic) > MAX_TOPIC_NAME:
         return f"Topic name has {len(topic)} characters, allowed are {MAX_TOPIC_NAME}"
     if not _LEGAL.issuperset(topic):
