@@ -8,7 +8,7 @@ are looked at only where a rule demands it ("deep"):
 - the topic limits timestamps (message.timestamp.before/after.max.ms),
 - the topic's codec differs from the batch's, or the messages are of format 0 or 1: they are rebuilt,
 - the header is implausible (timestamps in the wrong order, too few bytes for its records, unknown
-  codec): a look inside finds the fitting error,
+  codec, an lz4 frame that Kafka's clients cannot read): a look inside finds the fitting error,
 - the batch is small (`SMALL_RECORDS`, `SMALL_BYTES`): the look costs about a microsecond.
 
 So a large batch of an ordinary topic whose CRC is right but whose records are malformed, or whose
@@ -29,7 +29,7 @@ from kafkalike.records.batch import (
     CorruptBatch,
     RecordBatch,
 )
-from kafkalike.records.compression import CODEC_NAMES, Codec
+from kafkalike.records.compression import CODEC_NAMES, Codec, is_lz4_of_kafka
 from kafkalike.records.record import MIN_RECORD_BYTES, NO_TIMESTAMP
 from kafkalike.records.scan import AnyBatch, iterate_batches
 from kafkalike.runtime.ports import Buffer
@@ -146,6 +146,7 @@ def needs_deep_check(batch: RecordBatch, rules: AppendRules) -> bool:
         or (codec == Codec.NONE and size - HEADER_BYTES < count * MIN_RECORD_BYTES)
         or (codec != Codec.NONE and size == HEADER_BYTES)
         or (rules.codec is not None and rules.codec != codec)
+        or (codec == Codec.LZ4 and not is_lz4_of_kafka(batch.payload()))
         or (
             attributes & LOG_APPEND_TIME != 0
             and (rules.log_append_time or batch.max_timestamp == NO_TIMESTAMP)

@@ -129,12 +129,22 @@ def _decompress_gzip(data: Buffer, limit: int) -> bytes:
             return bytes(output)
 
 
+def is_lz4_of_kafka(data: Buffer) -> bool:
+    """Whether an lz4 frame starts as Kafka's own reader demands: independent blocks, no dictionary.
+
+    What is let in without that can be read by other clients, but not by Kafka's.
+    """
+    return (
+        len(data) > 4
+        and bytes(data[:4]) == _LZ4_MAGIC
+        and data[4] & (_LZ4_INDEPENDENT_BLOCKS | _LZ4_DICTIONARY) == _LZ4_INDEPENDENT_BLOCKS
+    )
+
+
 def _decompress_lz4(data: Buffer, limit: int) -> bytes:
     if bytes(data[:4]) != _LZ4_MAGIC:
         raise DecompressionError("lz4: the frame magic is missing")
-    # Kafka's own reader has no dictionaries and does not look back into the block before: what was
-    # let in here could be read by other clients, but not by its.
-    if len(data) < 5 or data[4] & _LZ4_DICTIONARY or not data[4] & _LZ4_INDEPENDENT_BLOCKS:
+    if not is_lz4_of_kafka(data):
         raise DecompressionError("lz4: linked blocks or a dictionary, expected independent blocks")
     unpacker = lz4.frame.LZ4FrameDecompressor()
     try:

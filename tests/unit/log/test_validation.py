@@ -2,6 +2,7 @@
 
 import struct
 
+import lz4.frame
 import pytest
 from crc32c import crc32c
 
@@ -204,6 +205,14 @@ def test_large_batches_pass_by_their_header() -> None:
     strict = log_of()
     strict._rules = AppendRules.of(strict.config, always_deep=True)
     refused(strict, data, InvalidRecord)
+
+
+def test_lz4_that_kafkas_clients_cannot_read_is_refused_in_large_batches_too() -> None:
+    payload = b"".join(b"\x0c" + b"\0" * 6 for _ in range(90_000))
+    linked = lz4.frame.compress(payload, block_linked=True)
+    refused(log_of(), with_payload(linked, count=90_000, codec=Codec.LZ4), UnknownServerError)
+    separate = lz4.frame.compress(payload, block_linked=False)
+    assert sent(log_of(), with_payload(separate, count=90_000, codec=Codec.LZ4)).count == 90_000
 
 
 def test_compacted_topics_demand_keys() -> None:
