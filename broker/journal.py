@@ -229,7 +229,6 @@ class Journal:
         self._losses.mark()
         self._lost_offsets.mark(loss.end_offset - loss.first_offset)
         self._lost_bytes.mark(loss.bytes)
-        self.note(loss)
         try:
             self._ledger.append(encode(self._broker_id, [(loss.time_ms, loss)]))
         except StorageError as error:

@@ -37,7 +37,7 @@ TP = TopicPartition("t", 0)
 DIR = "/logs"
 JOURNAL_PATH = f"{DIR}/kafkalike-journal.jsonl"
 LOSS_PATH = f"{DIR}/kafkalike-losses.jsonl"
-LOSS = Loss(TP, 4, 5, 100, 120, 2048, (7, 9), START_MS)
+LOSS = Loss(TP, 4, 5, 100, 120, 2048, (7, 9), START_MS, 130)
 
 
 class World:
@@ -298,6 +298,7 @@ def test_a_loss_is_in_the_file_before_the_records_go_and_survives_power_loss() -
         "end_offset": 120,
         "bytes": 2048,
         "producer_ids": [7, 9],
+        "log_end_offset": 130,
     }
     world.threads.run_all()
     world.disk.crash(FakeRandom(1))

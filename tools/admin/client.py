@@ -37,6 +37,11 @@ class AdminClient:
         self._brokers: dict[int, tuple[str, int]] = {}
         self._controller_id = -1
 
+    @property
+    def broker_ids(self) -> frozenset[int]:
+        """Brokers of the cluster as of the last `metadata`."""
+        return frozenset(self._brokers)
+
     async def metadata(self, topics: list[str] | None = None) -> MetadataResponse:
         """Metadata of all topics (None) or of the named ones, never creating any."""
         request = MetadataRequest(
@@ -131,6 +136,13 @@ def add_connection_flags(parser: argparse.ArgumentParser) -> None:
 
 def run_with_client(args: argparse.Namespace, work: Callable[[AdminClient], Awaitable[int]]) -> int:
     """Run `work` with a client on a loop of its own; returns its exit code."""
+    return run_with_runtime(args, lambda client, _: work(client))
+
+
+def run_with_runtime(
+    args: argparse.Namespace, work: Callable[[AdminClient, Runtime], Awaitable[int]]
+) -> int:
+    """Like `run_with_client` for work that needs the ports of the loop too."""
     if args.timeout_ms <= 0:
         raise cli.UsageError(f"--timeout-ms: expected more than 0, found {args.timeout_ms}")
     bootstrap = cli.parse_addresses("--bootstrap-server", args.bootstrap_server)
@@ -139,7 +151,7 @@ def run_with_client(args: argparse.Namespace, work: Callable[[AdminClient], Awai
     async def main(runtime: Runtime) -> int:
         client = AdminClient(runtime.network, runtime.clock, bootstrap, args.timeout_ms / 1000)
         try:
-            return await work(client)
+            return await work(client, runtime)
         finally:
             client.close()
 

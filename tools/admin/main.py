@@ -8,6 +8,13 @@ from ..main import run_subcommands
 
 SUBCOMMANDS: Final = {
     "topics": ("topics", "create, list, describe, alter and delete topics"),
+    "reassign": ("reassign", "move replicas to other brokers, with Kafka's JSON files"),
+    "leaders": ("leaders", "elect preferred or unclean leaders"),
+    "cluster": ("cluster", "show brokers, controller and trouble of a cluster"),
+    "logdirs": ("logdirs", "show log directories and the replicas in them"),
+    "verify": ("verify", "compare ZooKeeper, controller, brokers and logs with each other"),
+    "explain": ("explain", "tell a partition's history from the brokers' journals"),
+    "losses": ("losses", "show the ledgers of lost records"),
 }
 """Noun -> (module of this package, what it does)."""
 

@@ -16,10 +16,11 @@ from kafkalike.messages.topics import (
     CreateTopicsRequest,
     DeleteTopicsRequest,
 )
-from kafkalike.types import uuid_to_text
+from kafkalike.types import TopicPartition, uuid_to_text
 
 from .. import cli
 from .client import AdminClient, add_connection_flags, describe_error, run_with_client
+from .reassign import ongoing_moves
 
 TOPIC_RESOURCE: Final = 2
 SET: Final = 0
@@ -64,6 +65,29 @@ def add_describe(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--if-exists", action="store_true", help="no error when nothing matches --topic"
     )
+    for flags, dest, text in (
+        (
+            ("--under-replicated", "--under-replicated-partitions"),
+            "under_replicated",
+            "only partitions with replicas out of sync",
+        ),
+        (
+            ("--unavailable", "--unavailable-partitions"),
+            "unavailable",
+            "only partitions without a live leader",
+        ),
+        (
+            ("--under-min-isr", "--under-min-isr-partitions"),
+            "under_min_isr",
+            "only partitions with fewer in-sync replicas than min.insync.replicas",
+        ),
+        (
+            ("--at-min-isr", "--at-min-isr-partitions"),
+            "at_min_isr",
+            "only partitions with exactly min.insync.replicas in-sync replicas",
+        ),
+    ):
+        parser.add_argument(*flags, dest=dest, action="store_true", help=text)
 
 
 def add_alter(parser: argparse.ArgumentParser) -> None:
@@ -210,8 +234,14 @@ async def describe(client: AdminClient, args: argparse.Namespace) -> int:
         raise cli.CommandError(f"no topic matches {', '.join(args.topic)}")
     settings = await _settings(client, [str(topic.name) for topic in topics])
     described = [_describe_topic(topic, settings.get(str(topic.name), {})) for topic in topics]
+    filtered = args.under_replicated or args.unavailable or args.under_min_isr or args.at_min_isr
+    if filtered:
+        described = await _in_trouble(client, args, described)
     if args.output == "json":
         cli.print_json({"topics": described})
+        return cli.DONE
+    if filtered:
+        _print_partitions(described)
         return cli.DONE
     cli.print_table(
         ("TOPIC", "TOPIC ID", "PARTITIONS", "REPLICATION", "CONFIGS"),
@@ -227,6 +257,11 @@ async def describe(client: AdminClient, args: argparse.Namespace) -> int:
         ),
     )
     print()
+    _print_partitions(described)
+    return cli.DONE
+
+
+def _print_partitions(described: list[dict[str, Any]]) -> None:
     cli.print_table(
         ("TOPIC", "PARTITION", "LEADER", "REPLICAS", "ISR", "ERROR"),
         (
@@ -242,7 +277,68 @@ async def describe(client: AdminClient, args: argparse.Namespace) -> int:
             for p in t["partitions"]
         ),
     )
-    return cli.DONE
+
+
+async def _in_trouble(
+    client: AdminClient, args: argparse.Namespace, described: list[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """Of each topic the partitions that the flags ask for; topics without any are left out.
+
+    Replicas that a reassignment is adding do not count as missing.
+    """
+    adding: dict[TopicPartition, int] = {}
+    if args.under_replicated:
+        moves = await ongoing_moves(client)
+        adding = {partition: len(move.adding) for partition, move in moves.items()}
+    limits: dict[str, int] = {}
+    if args.under_min_isr or args.at_min_isr:
+        limits = await _min_isr(client, [t["name"] for t in described])
+    alive = client.broker_ids
+
+    def is_in_trouble(topic: str, p: dict[str, Any]) -> bool:
+        in_sync = len(p["isr"])
+        expected = len(p["replicas"]) - adding.get(TopicPartition(topic, p["partition"]), 0)
+        return (
+            (args.under_replicated and in_sync < expected)
+            or (args.unavailable and p["leader"] not in alive)
+            or (args.under_min_isr and in_sync < limits[topic])
+            or (args.at_min_isr and in_sync == limits[topic])
+        )
+
+    chosen = []
+    for topic in described:
+        partitions = [p for p in topic["partitions"] if is_in_trouble(topic["name"], p)]
+        if partitions:
+            chosen.append(topic | {"partitions": partitions})
+    return chosen
+
+
+async def _min_isr(client: AdminClient, names: list[str]) -> dict[str, int]:
+    """The effective min.insync.replicas of topics."""
+    if not names:
+        return {}
+    resource = DescribeConfigsRequest.DescribeConfigsResource
+    response = await client.any_broker(
+        DescribeConfigsRequest(
+            resources=[
+                resource(
+                    resource_type=TOPIC_RESOURCE,
+                    resource_name=name,
+                    configuration_keys=["min.insync.replicas"],
+                )
+                for name in names
+            ]
+        )
+    )
+    found: dict[str, int] = {}
+    for result in response.results:
+        if result.error_code != NONE:
+            raise cli.CommandError(
+                f"{result.resource_name}: {describe_error(result.error_code, result.error_message)}"
+            )
+        for config in result.configs:
+            found[result.resource_name] = int(config.value or 1)
+    return found
 
 
 async def alter(client: AdminClient, args: argparse.Namespace) -> int:
