@@ -2,8 +2,8 @@
 
     python -m tests.benchmarks.startup [--runs N]
 
-Each run starts `kafkalike up` on an empty directory and measures, from the start of the process: ready
-(the JSON line), and the first Produce with acks=all acknowledged to a client that has been trying since.
+Each run starts `kafkalike up` on an empty directory and measures, from the start of the process:
+ready (the JSON line), and the first Produce with acks=all acknowledged, whose topic is created by it.
 Memory is PSS (pages that processes share count once) of all processes of the cluster after that.
 """
 
@@ -23,7 +23,6 @@ from typing import Any
 import confluent_kafka
 
 from tests.integration.testing.processes import descendants
-from tests.integration.zookeeper import free_port
 
 MODES = {"processes": [], "single process": ["--single-process"]}
 FAST_RETRIES = {
@@ -40,20 +39,20 @@ FAST_RETRIES = {
 def measure(brokers: int, flags: list[str]) -> tuple[float, float, float]:
     """(ready, produced) in seconds and MB."""
     directory = tempfile.mkdtemp(prefix="kafkalike-startup-")
-    port = free_port()
     command = [shutil.which("kafkalike", path=str(pathlib.Path(sys.executable).parent)), "up"]
-    command += ["--brokers", str(brokers), "--port", str(port), "--dir", f"{directory}/data"]
-    addresses = ",".join(f"127.0.0.1:{port + i}" for i in range(brokers))
+    command += ["--brokers", str(brokers), "--port", "0", "--dir", f"{directory}/data"]
     begin = time.monotonic()
     process = subprocess.Popen(
         [*map(str, command), "--output", "json", *flags], stdout=subprocess.PIPE
     )
     try:
-        producer = confluent_kafka.Producer({"bootstrap.servers": addresses, **FAST_RETRIES})
         outcomes: list[Any] = []
         assert process.stdout is not None
-        assert json.loads(process.stdout.readline())["event"] == "ready"
+        facts = json.loads(process.stdout.readline())
         ready_s = time.monotonic() - begin
+        producer = confluent_kafka.Producer(
+            {"bootstrap.servers": facts["bootstrap_servers"], **FAST_RETRIES}
+        )
         producer.produce("first", b"1", callback=lambda error, _: outcomes.append(error))
         while not outcomes:
             producer.poll(0.005)
