@@ -42,6 +42,11 @@ class AdminClient:
         """Brokers of the cluster as of the last `metadata`."""
         return frozenset(self._brokers)
 
+    @property
+    def clock(self) -> Clock:
+        """The clock of its loop, for commands that wait or reckon with time."""
+        return self._clock
+
     async def metadata(self, topics: list[str] | None = None) -> MetadataResponse:
         """Metadata of all topics (None) or of the named ones, never creating any."""
         request = MetadataRequest(

@@ -5,7 +5,8 @@ the client's time is over.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from kafkalike.errors import (
@@ -60,15 +61,6 @@ class Coordinator:
     port: int
 
 
-@dataclass(slots=True)
-class GroupView:
-    """A group with its coordinator and what it committed."""
-
-    group: Group
-    coordinator: Coordinator
-    offsets: dict[TopicPartition, int] = field(default_factory=dict)
-
-
 class GroupQueries:
     """Asks coordinators and leaders; `timeout_s` bounds every search for one that answers."""
 
@@ -76,6 +68,10 @@ class GroupQueries:
         self._client = client
         self._clock = clock
         self._timeout_s = timeout_s
+
+    def now_ms(self) -> int:
+        """The time here, for durations."""
+        return self._clock.now_ms()
 
     # -- groups --------------------------------------------------------------------------------
 
@@ -86,7 +82,7 @@ class GroupQueries:
         for broker in metadata.brokers:
             request = ListGroupsRequest(states_filter=list(states))
             response = await self._again(
-                lambda id=broker.node_id, r=request: self._client.broker(id, r),  # type: ignore[misc]
+                partial(self._client.broker, broker.node_id, request),
                 lambda answer: answer.error_code,
                 f"groups of broker {broker.node_id}",
             )
@@ -222,15 +218,14 @@ class GroupQueries:
         self, group: str, request: Any, code_of: Callable[[Any], int], *, final: bool = True
     ) -> tuple[Any, Coordinator]:
         """Ask the group's coordinator, also a new one; with `final` an error ends the command."""
-        coordinator = await self.coordinator(group)
+        found: list[Coordinator] = []
 
         async def attempt() -> Any:
-            nonlocal coordinator
-            coordinator = await self.coordinator(group)
-            return await self._client.broker(coordinator.broker_id, request)
+            found.append(await self.coordinator(group))
+            return await self._client.broker(found[-1].broker_id, request)
 
-        answer = await self._again(attempt, code_of, f"group {group}", final=final)
-        return answer, coordinator
+        answer = await self._again(attempt, code_of, f"group {group!r}", final=final)
+        return answer, found[-1]
 
     async def _again(
         self,

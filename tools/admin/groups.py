@@ -2,13 +2,13 @@
 
 import argparse
 import pathlib
+import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from kafkalike.errors import NONE, GroupIdNotFound, error_name
+from kafkalike.errors import NONE, error_name
 from kafkalike.messages.stored import decode_assignment
 from kafkalike.protocol.primitives import MalformedMessage
-from kafkalike.runtime.ports import Runtime
 from kafkalike.types import TopicPartition
 
 from .. import cli
@@ -448,10 +448,12 @@ async def _clamped(
             raise cli.CommandError(f"{key} does not exist or has no leader")
         found[key] = clamp(offset, earliest[key], latest[key])
         if found[key] != offset:
-            cli.print_warning(
-                f"{key}: offset {offset} is outside the log, {found[key]} is taken instead"
-            )
+            _warn(f"{key}: offset {offset} is outside the log, {found[key]} is taken instead")
     return found
+
+
+def _warn(text: str) -> None:
+    sys.stderr.write(f"warning: {text}\n")
 
 
 # -- delete ------------------------------------------------------------------------------------
@@ -500,6 +502,3 @@ def _report(
     if not failed:
         return cli.DONE
     return cli.FAILED if len(failed) == len(rows) else cli.PARTLY_DONE
-
-
-__all__ = ["GroupIdNotFound", "Runtime", "add_parser", "run"]

@@ -8,6 +8,7 @@ from ..main import run_subcommands
 
 SUBCOMMANDS: Final = {
     "topics": ("topics", "create, list, describe, alter and delete topics"),
+    "groups": ("groups", "list, describe, reset and delete groups and their offsets"),
     "reassign": ("reassign", "move replicas to other brokers, with Kafka's JSON files"),
     "leaders": ("leaders", "elect preferred or unclean leaders"),
     "cluster": ("cluster", "show brokers, controller and trouble of a cluster"),

@@ -6,7 +6,7 @@ import io
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from kafkalike.types import TopicPartition
@@ -70,7 +70,7 @@ def parse_datetime(text: str) -> int:
             f"--to-datetime: expected YYYY-MM-DDTHH:mm:SS.sss with or without zone, found {text!r}"
         )
     if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=timezone.utc)
+        moment = moment.replace(tzinfo=UTC)
     return round(moment.timestamp() * 1000)
 
 
@@ -131,7 +131,9 @@ def add_ways(parser: argparse.ArgumentParser) -> None:
     ways.add_argument("--to-offset", type=int, metavar="N", help="to this offset")
     ways.add_argument("--shift-by", type=int, metavar="N", help="N on, or back when negative")
     ways.add_argument("--to-datetime", metavar="TIME", help="to the first record from this time")
-    ways.add_argument("--by-duration", metavar="P1DT2H", help="to the first record from so long ago")
+    ways.add_argument(
+        "--by-duration", metavar="P1DT2H", help="to the first record from so long ago"
+    )
     ways.add_argument("--from-file", metavar="CSV", help="to the offsets in a file")
 
 

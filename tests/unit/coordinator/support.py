@@ -299,7 +299,7 @@ class Call(Generic[T]):
     @property
     def value(self) -> T:
         if isinstance(self._result, Deferred):
-            value = result_of(self._result)
+            value: T = result_of(self._result)
             self._result = value
             return value
         return self._result
