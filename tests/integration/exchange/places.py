@@ -25,6 +25,8 @@ SETTINGS: Final = {
     "auto.create.topics.enable": "false",
     "log.retention.ms": "-1",
 }
+TORN: Final = ("Corruption found in segment", "Found invalid messages in log segment")
+"""What the original says when it cuts a torn tail."""
 
 
 class Exchange:
@@ -80,11 +82,25 @@ class Exchange:
         self._kafka.close()
 
     def complaints(self) -> list[str]:
-        """What our broker called an error."""
-        if not self._ours.log_path.exists():
-            return []
-        lines = self._ours.log().splitlines()
-        return [line for line in lines if "] ERROR" in line or "] CRITICAL" in line]
+        """What our broker called an error, and what the original found wrong with files.
+
+        Both say of a partition without leader, before there is one, that they cannot follow broker
+        -1.  Torn tails are cut with a warning.
+        """
+        found = []
+        if self._ours.log_path.exists():
+            for line in self._ours.log().splitlines():
+                if ("] ERROR" in line or "] CRITICAL" in line) and "follow broker -1" not in line:
+                    found.append(line)
+        for output in self._kafka.folder.glob("broker-1.out"):
+            for line in output.read_text(errors="replace").splitlines():
+                if (
+                    ("] WARN" in line or "] ERROR" in line)
+                    and ("(kafka.log." in line or ".storage." in line)
+                    and not any(text in line for text in TORN)
+                ):
+                    found.append(line)
+        return found
 
     def topic_id(self, topic: str) -> str:
         """As ZooKeeper has it."""
@@ -110,10 +126,12 @@ class Exchange:
 
     @contextlib.contextmanager
     def _tree(self) -> Iterator[KazooClient]:
-        client = KazooClient(self._zookeeper)
+        address, _, chroot = self._zookeeper.partition("/")
+        client = KazooClient(address)
         client.start(30)
         try:
-            client.ensure_path("/")
+            client.ensure_path(f"/{chroot}")
+            client.chroot = f"/{chroot}" if chroot else ""
             yield client
         finally:
             client.stop()

@@ -6,6 +6,7 @@ writes more, then (the broker is down) looks at the files, and may damage the ta
 
 import struct
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -97,21 +98,30 @@ class Codecs(Thread):
         assert len(self.place.segments(self.TOPIC)) > 2 * self.turn + 2
 
 
+@dataclass(slots=True, frozen=True)
+class Sent:
+    """The last batch of a producer."""
+
+    epoch: int
+    sequence: int
+    count: int
+    offset: int
+
+
 class Sequences(Thread):
-    """Idempotent producers of every turn go on: a duplicate is known, a gap refused."""
+    """Idempotent producers of every turn go on: a duplicate is known; gaps, old epochs refused."""
 
     PLACE: Final = TopicPartition("sequences", 0)
 
     def __init__(self, place: Exchange) -> None:
         super().__init__(place)
-        self._last: dict[int, tuple[int, int, int]] = {}
-        """Producer id -> sequence, count and base offset of its last batch."""
+        self._last: dict[int, Sent] = {}
 
     def create(self, asker: Asker) -> None:
         asker.create("sequences", 1, {"segment.bytes": "2000"})
 
     @staticmethod
-    def batch(producer_id: int, sequence: int, count: int, epoch: int = 0) -> bytes:
+    def batch(producer_id: int, epoch: int, sequence: int, count: int) -> bytes:
         content = [Record(None, b"%d.%d" % (producer_id, sequence), T0) for _ in range(count)]
         return bytes(
             encode_batch(
@@ -121,29 +131,36 @@ class Sequences(Thread):
 
     def check(self, asker: Asker) -> None:
         end = asker.offset(self.PLACE, LATEST)
-        for producer_id, (sequence, count, offset) in self._last.items():
+        for producer_id, last in self._last.items():
             # sent again by a producer that has not heard of its success
-            again = self.batch(producer_id, sequence, count)
+            again = self.batch(producer_id, last.epoch, last.sequence, last.count)
             found = asker.produce(self.PLACE, again)
-            assert found == offset, (found, offset, self.turn, producer_id, sequence, count)
-            for refused, code in (
-                (self.batch(producer_id, sequence + count + 3, 1), OUT_OF_ORDER),
-                (self.batch(producer_id, sequence + count, 1, epoch=-1 & 0x7FFF), OUT_OF_ORDER),
-            ):
+            assert found == last.offset, (self.turn, producer_id, last)
+            after = last.sequence + last.count
+            refusals = {
+                self.batch(producer_id, last.epoch, after + 3, 1): OUT_OF_ORDER,
+                self.batch(producer_id, last.epoch + 1, after, 1): OUT_OF_ORDER,
+                self.batch(producer_id, last.epoch - 1, after, 1): STALE_EPOCH,
+            }
+            for refused, code in refusals.items():
                 with pytest.raises(Refused) as error:
                     asker.produce(self.PLACE, refused)
-                assert error.value.code == code
+                assert error.value.code == code, (self.turn, producer_id, last)
         assert asker.offset(self.PLACE, LATEST) == end
 
     def write(self, asker: Asker) -> None:
         fresh = asker.producer_id()
         assert fresh not in self._last
-        self._last[fresh] = (0, 0, -1)
-        for producer_id, (sequence, count, _) in list(self._last.items()):
-            for size in (3, 1, 7):
-                sequence, count = sequence + count, size
-                offset = asker.produce(self.PLACE, self.batch(producer_id, sequence, count))
-                self._last[producer_id] = (sequence, count, offset)
+        self._last[fresh] = Sent(1, 0, 0, -1)
+        for producer_id, last in list(self._last.items()):
+            epoch, sequence = last.epoch, last.sequence + last.count
+            if self.turn % 2:
+                epoch, sequence = epoch + 1, 0
+            for count in (3, 1, 7):
+                batch = self.batch(producer_id, epoch, sequence, count)
+                offset = asker.produce(self.PLACE, batch)
+                self._last[producer_id] = Sent(epoch, sequence, count, offset)
+                sequence += count
 
 
 class Compacted(Thread):
@@ -426,7 +443,7 @@ class Tails(Thread):
     def _lose(self, partition: int, path: Path) -> None:
         *_, last = _batches(path)
         del self._values[partition][last.base_offset :]
-        self._lost[partition] = last.base_offset, bytes(last.view())
+        self._lost[partition] = last.base_offset, bytes(8) + bytes(last.view()[8:])
 
 
 def _batches(path: Path) -> list[RecordBatch]:

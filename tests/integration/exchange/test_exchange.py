@@ -20,8 +20,15 @@ pytestmark = [pytest.mark.java, pytest.mark.real_zookeeper, pytest.mark.slow]
 CLEANED = ("compacted-", "__consumer_offsets-")
 """Kafka's cleaner writes indexes that its own dump tool complains about."""
 
-COMPLAINTS = ("Mismatches", "Found timestamp mismatch", "Found out of order", "isvalid: false")
-COMPLAINTS += ("trailing", "failed", "Exception")
+COMPLAINTS = (
+    "Mismatches",
+    "Found timestamp mismatch",
+    "Found out of order",
+    "isvalid: false",
+    "trailing",
+    "failed",
+    "Exception",
+)
 
 
 def dump(data: Path, partitions: list[Path]) -> None:
