@@ -29,6 +29,7 @@ up: $(VENV)/run
 
 test: $(VENV)/test
 	deploy/setup zookeeper
+	deploy/setup kcat
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	PYTHONHASHSEED=0 $(BIN)/python -m pytest -rs $(ARGS)
