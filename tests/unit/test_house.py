@@ -55,7 +55,7 @@ OUTSIDE_ALLOWED = ("kafkalike/runtime/", "zk/kazoo_client.py", "tools/", "kafkal
 
 
 def product_files() -> list[pathlib.Path]:
-    found = []
+    found: list[pathlib.Path] = []
     for part in PARTS:
         for folder, folders, names in os.walk(ROOT / part, followlinks=False):
             folders[:] = sorted(f for f in folders if not os.path.islink(os.path.join(folder, f)))
