@@ -483,7 +483,7 @@ async def verify(client: AdminClient, args: argparse.Namespace) -> int:
     ongoing = await ongoing_moves(client)
     metadata = await client.metadata()
     present = {
-        TopicPartition(topic.name, p.partition_index): tuple(p.replica_nodes)
+        TopicPartition(str(topic.name), p.partition_index): tuple(p.replica_nodes)
         for topic in metadata.topics
         for p in topic.partitions
     }
