@@ -270,6 +270,8 @@ class Roles:
         self._fetchers.remove([stopped.topic_partition for stopped in changes.stopped])
         for stopped in changes.stopped:
             partition = self._hosted.get(stopped.topic_partition)
+            if partition is not None:
+                partition.record("deleted" if stopped.deleted else "stopped")
             if stopped.deleted:
                 self._delete(stopped.topic_partition, response)
             elif partition is not None:

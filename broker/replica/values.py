@@ -212,7 +212,7 @@ class StateChange:
     """One change of leadership or ISR on this broker, for the journal.
 
     `kind` is one of "leader", "follower", "isr", "isr-proposed", "isr-refused", "stopped",
-    "offline", and, around the removal of records at the end of the log, "truncating" and
+    "deleted", "offline", and, around the removal of records at the end of the log, "truncating" and
     "truncated".
     """
 

@@ -547,6 +547,19 @@ def test_truncation_below_the_high_watermark_is_reported_as_a_loss(world: World)
     assert (loss.topic_partition, loss.first_offset, loss.end_offset) == (T0, 1, 4)
     assert (loss.old_leader_epoch, loss.new_leader_epoch) == (3, 5)
     assert loss.bytes == 3 * len(batch("b")) and loss.producer_ids == ()
+    assert loss.log_end_offset == 4
+    ends = [(c.kind, c.high_watermark, c.log_end_offset) for c in world.broker.changes[-2:]]
+    assert ends == [("truncating", 4, 4), ("truncated", 1, 1)]
+
+
+def test_records_that_the_leaders_retention_removed_are_no_loss(world: World) -> None:
+    two_epochs(world)
+    world.answer(high_watermark=4)
+    partition = world.broker.partition()
+    partition.truncate_fully_and_start_at(100)
+    assert world.broker.losses == []
+    ends = [(c.kind, c.log_end_offset) for c in world.broker.changes[-2:]]
+    assert ends == [("truncating", 4), ("truncated", 100)]
 
 
 def test_truncation_above_the_high_watermark_is_no_loss(world: World) -> None:

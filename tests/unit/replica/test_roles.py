@@ -413,9 +413,13 @@ def test_every_change_of_role_is_in_the_journal(broker: Broker) -> None:
     broker.lead(replicas=[1, 2], isr=[1, 2])
     broker.clock.advance(100)
     broker.order(leader=2, epoch=1, replicas=[1, 2], partition_epoch=1)
+    stop(broker, epoch=-2, delete=False)
+    stop(broker, epoch=-2, delete=True)
     kinds = [(c.kind, c.leader, c.leader_epoch, c.isr) for c in broker.changes]
     assert kinds == [
         ("leader", 1, 0, (1, 2)),
         ("isr-proposed", 1, 0, (1,)),
         ("follower", 2, 1, ()),
+        ("stopped", 2, 1, ()),
+        ("deleted", 2, 1, ()),
     ]
