@@ -1,5 +1,6 @@
 """Metadata and DescribeCluster."""
 
+import dataclasses
 from collections.abc import Callable, Iterator
 
 from kafkalike.messages.metadata import DescribeClusterRequest, MetadataRequest, MetadataResponse
@@ -40,6 +41,9 @@ def cases() -> Iterator[Case]:
         yield from of_version(version)
     for version in (10, 11, 12):
         yield from with_ids(version)
+    create = Ask(ask(7, "__cluster_metadata", create=True), 7)
+    again = dataclasses.replace(create, until=settled)
+    yield Case("metadata-creates-cluster-metadata", [create, again])
     for version in versions_of(DescribeClusterRequest):
         for operations in (False, True):
             message = DescribeClusterRequest(include_cluster_authorized_operations=operations)
@@ -95,7 +99,7 @@ def of_version(version: int) -> Iterator[Case]:
         [Ask(ask(version, name.replace("-", "_") + "_x", create=True), version)],
         setup=[Topic(name.replace("-", "_") + ".x")],
     )
-    names = (f"__consumer_offsets_x{version}", "__cluster_metadata")
+    names = (f"__consumer_offsets_x{version}", f"__cluster_metadata_{version}")
     internal = ask(version, *names, create=True)
     yield Case(
         f"metadata-almost-internal-v{version}", [Ask(internal, version)], unordered=("topics",)
