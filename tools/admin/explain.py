@@ -30,18 +30,17 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
 def run(args: argparse.Namespace) -> int:
     partition = parse_partition(args.partition)
     until_ms = None if args.at is None else parse_time("--at", args.at)
-    history = read_history(args.dir, JOURNAL)
-    losses = read_history(args.dir, LOSSES)
-    if not history.files and not losses.files:
+    history = read_history(args.dir, JOURNAL, LOSSES)
+    if not history.files:
         raise cli.CommandError(f"no journal in or below {', '.join(args.dir)}")
-    entries = sorted([*history.entries, *losses.entries], key=lambda entry: int(entry["time_ms"]))
+    entries = history.entries
     if until_ms is not None:
         entries = [entry for entry in entries if entry["time_ms"] <= until_ms]
     story = tell(entries, partition, tell_all=args.all)
     if not story:
         raise cli.CommandError(f"the journals say nothing of {partition}")
     state = final_state(entries, partition)
-    unreadable = history.unreadable_lines + losses.unreadable_lines
+    unreadable = history.unreadable_lines
     if args.output == "json":
         cli.print_json(
             {
@@ -50,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
                 "until_ms": until_ms,
                 "events": [entry | {"text": text} for entry, text in story],
                 "state": state,
-                "files": history.files + losses.files,
+                "files": history.files,
                 "unreadable_lines": unreadable,
             }
         )

@@ -2,6 +2,7 @@
 
 import argparse
 import heapq
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -34,39 +35,45 @@ def add_dir_flag(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def read_history(directories: list[str], stem: str) -> History:
-    """All files of `stem` in and up to two levels below `directories`.
+def read_history(directories: list[str], *stems: str) -> History:
+    """All files of `stems` in and up to two levels below `directories`.
 
     Raises CommandError when a directory does not exist.
     """
-    found: dict[Path, None] = {}
+    files: list[str] = []
+    unreadable = 0
+    sequences: list[list[tuple[int, Entry]]] = []
+    for folder in _folders(directories, stems):
+        for stem in stems:
+            entries: list[tuple[int, Entry]] = []
+            latest_ms = 0
+            for path in (folder / name for name in file_names(stem)):
+                if not path.is_file():
+                    continue
+                files.append(str(path))
+                for entry in parse(path.read_bytes()):
+                    if entry is None:
+                        unreadable += 1
+                        continue
+                    # A clock that was set back must not turn the story of its broker around.
+                    latest_ms = max(latest_ms, entry["time_ms"])
+                    entries.append((latest_ms, entry))
+            sequences.append(entries)
+    merged = heapq.merge(*sequences, key=lambda item: item[0])
+    return History([entry for _, entry in merged], files, unreadable)
+
+
+def _folders(directories: list[str], stems: Iterable[str]) -> list[Path]:
+    found: set[Path] = set()
     for text in directories:
         root = Path(text)
         if not root.is_dir():
             raise cli.CommandError(f"--dir: {text} is no directory")
         for pattern in _PATTERNS:
-            for name in file_names(stem):
-                found.update(dict.fromkeys(p.parent.resolve() for p in root.glob(pattern + name)))
-    files: list[str] = []
-    unreadable = 0
-    sequences: list[list[tuple[int, Entry]]] = []
-    for folder in sorted(found):
-        entries: list[tuple[int, Entry]] = []
-        latest_ms = 0
-        for path in (folder / name for name in file_names(stem)):
-            if not path.is_file():
-                continue
-            files.append(str(path))
-            for entry in parse(path.read_bytes()):
-                if entry is None:
-                    unreadable += 1
-                    continue
-                # A clock that was set back must not turn the story of its broker around.
-                latest_ms = max(latest_ms, entry["time_ms"])
-                entries.append((latest_ms, entry))
-        sequences.append(entries)
-    merged = heapq.merge(*sequences, key=lambda item: item[0])
-    return History([entry for _, entry in merged], files, unreadable)
+            for stem in stems:
+                for name in file_names(stem):
+                    found.update(path.parent.resolve() for path in root.glob(pattern + name))
+    return sorted(found)
 
 
 def parse_time(flag: str, text: str) -> int:
