@@ -297,6 +297,8 @@ class BrokerConfig(BrokerKeys):
         for layer in (default, own):
             for name, text in layer.items():
                 key = self.KEYS.get(name)
+                if name in REPLICATION_THROTTLES and layer is own:
+                    merged[name] = text
                 if key is None or key.dynamic is Dynamic.READ_ONLY:
                     continue
                 try:

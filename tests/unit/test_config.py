@@ -165,6 +165,26 @@ def test_topic_settings_that_pass() -> None:
     )
 
 
+def test_replication_throttles_of_a_broker_take_effect() -> None:
+    """They are declared nowhere and exist only as a broker's own dynamic settings."""
+    rate = {"leader.replication.throttled.rate": "1000"}
+    own = BrokerLayers(parse(), {}, rate)
+    assert own.effective.originals["leader.replication.throttled.rate"] == "1000"
+    default = BrokerLayers(parse(), rate, {})
+    assert "leader.replication.throttled.rate" not in default.effective.originals
+
+
+def test_own_settings_are_checked_and_known() -> None:
+    config = parse(kafkalike_journal_dir="/j", kafkalike_journal_max_bytes="0")
+    assert (config.own.kafkalike_journal_dir, config.own.kafkalike_journal_max_bytes) == ("/j", 0)
+    assert config.warnings() == []
+    assert parse().own.kafkalike_journal_max_bytes == 64 << 20
+    with pytest.raises(ConfigError, match=r"kafkalike\.journal\.max\.bytes"):
+        parse(kafkalike_journal_max_bytes="-1")
+    (line,) = parse(kafkalike_journal_max_byte="1").warnings()
+    assert "did you mean kafkalike.journal.max.bytes?" in line
+
+
 def test_dynamic_values_stand_before_static_ones() -> None:
     static = parse(log_retention_hours="100")
     layers = BrokerLayers(
