@@ -14,7 +14,7 @@ import pytest
 
 from tests.integration import clients
 
-from .conftest import Cluster, Programs
+from .cluster import Cluster, Programs
 from .contract import CODECS, Digest, Record, read_records, write_records
 from .files import file_set
 from .programs import FULL, PROGRAMS, RunningProgram

@@ -14,7 +14,7 @@ from kafkalike.records.batch import RecordBatch
 from kafkalike.records.scan import iterate_batches
 from tests.integration.brokers import eventually
 
-from .conftest import Cluster, Programs
+from .cluster import Cluster, Programs
 from .contract import CODECS, Digest, PartitionView, Record, read_records, write_records
 from .files import NOW_MS, matrix_records
 from .programs import PROGRAMS, RunningProgram
