@@ -109,3 +109,12 @@ def uuid_from_text(text: str) -> bytes:
     if len(raw) != 16:
         raise ValueError(f"id {text!r} holds {len(raw)} bytes, expected 16")
     return raw
+
+
+def java_hash(text: str) -> int:
+    """Java's `String.hashCode` in 32 bits without sign: over the UTF-16 units of the text."""
+    value = 0
+    units = text.encode("utf-16-be", "surrogatepass")
+    for high, low in zip(units[::2], units[1::2], strict=True):
+        value = (31 * value + (high << 8 | low)) & 0xFFFFFFFF
+    return value

@@ -155,6 +155,15 @@ class ConfigAdmin:
 
     def _check_broker_values(self, values: Mapping[str, str], *, per_broker: bool) -> None:
         current = self._config.broker
+        read_only = [
+            name
+            for name in values
+            if (base := name if name in BrokerConfig.KEYS else listener_base_name(name))
+            and BrokerConfig.KEYS[base].dynamic is Dynamic.READ_ONLY
+        ]
+        if read_only:
+            names = ", ".join(read_only)
+            raise InvalidRequest(f"Cannot update these configs dynamically: Set({names})")
         for name, text in values.items():
             base = name if name in BrokerConfig.KEYS else listener_base_name(name)
             if base is None:
@@ -162,8 +171,6 @@ class ConfigAdmin:
                     _check_rate(name, text)
                 continue
             key = BrokerConfig.KEYS[base]
-            if key.dynamic is Dynamic.READ_ONLY:
-                raise InvalidRequest(f"Cannot update these configs dynamically: {name}")
             if key.dynamic is Dynamic.PER_BROKER and not per_broker:
                 raise InvalidRequest(f"Cannot update {name} as a default of all brokers")
             try:

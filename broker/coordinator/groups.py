@@ -51,7 +51,7 @@ from kafkalike.records.compression import Codec
 from kafkalike.records.record import Record
 from kafkalike.runtime.ports import Clock, Random, Timer
 from kafkalike.runtime.tasks import TimerWheel, WheelTimer
-from kafkalike.types import TopicPartition
+from kafkalike.types import TopicPartition, java_hash
 from kafkalike.zk.client import ZkError
 
 from ..cluster.topic_names import GROUP_METADATA_TOPIC
@@ -822,10 +822,7 @@ class GroupCoordinator:
 
 def abs_java_hash(text: str) -> int:
     """Absolute value of Java's `String.hashCode`, 0 for the one that has none."""
-    value = 0
-    units = text.encode("utf-16-be", "surrogatepass")
-    for high, low in zip(units[::2], units[1::2], strict=True):
-        value = (31 * value + (high << 8 | low)) & 0xFFFFFFFF
+    value = java_hash(text)
     if value == 0x80000000:
         return 0
     return value if value < 0x80000000 else 0x100000000 - value

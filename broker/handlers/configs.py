@@ -36,6 +36,7 @@ from kafkalike.messages.configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from kafkalike.types import java_hash
 
 from ..auth.authorizer import Authorizer, Operation, ResourceType, allows_cluster
 from ..cluster.config_admin import AlterOperation, ConfigAdmin, ConfigChange
@@ -49,6 +50,9 @@ TOPIC: Final = 2
 BROKER: Final = 4
 BROKER_LOGGER: Final = 8
 """Resource types by their wire codes."""
+
+SMALLEST_TABLE: Final = 16
+"""Buckets of an empty hash table of the original; they double at three quarters full."""
 
 _Described = DescribeConfigsResponse.DescribeConfigsResult
 _Entry = _Described.DescribeConfigsResourceResult
@@ -103,8 +107,7 @@ class ConfigsApi:
                     with_synonyms=request.include_synonyms,
                     with_documentation=request.include_documentation,
                 )
-                for entry in entries
-                if not wanted or entry.name in wanted
+                for entry in in_hash_order([e for e in entries if not wanted or e.name in wanted])
             ]
         return response
 
@@ -262,6 +265,23 @@ def _entry(entry: ConfigEntry, *, with_synonyms: bool, with_documentation: bool)
         config_type=0 if entry.type is None else entry.type.value,
         documentation=documentation,
     )
+
+
+def in_hash_order(entries: Sequence[ConfigEntry]) -> list[ConfigEntry]:
+    """The entries as a hash table of the original holds them.
+
+    Its tools keep answers in such tables too, so what they print in full repeats this order.
+    """
+    size = SMALLEST_TABLE
+    while len(entries) >= size * 3 // 4:
+        size *= 2
+
+    def place(entry: ConfigEntry) -> tuple[int, int]:
+        code = java_hash(entry.name)
+        code ^= code >> 16
+        return code & size - 1, (code ^ 1 << 31) - (1 << 31)
+
+    return sorted(entries, key=place)
 
 
 def _change(

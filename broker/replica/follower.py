@@ -5,7 +5,7 @@ Pure state and rules; the loop is in `fetcher`.
 
 from typing import Final, NamedTuple
 
-from kafkalike.types import ZERO_UUID, TopicPartition
+from kafkalike.types import ZERO_UUID, TopicPartition, java_hash
 
 from ..log.log import Log
 from .partition import Partition
@@ -109,14 +109,6 @@ def truncation_target(log: Log, fetch_offset: int, epoch: int, end_offset: int) 
 
 def fetcher_index(topic_partition: TopicPartition, count: int) -> int:
     """Which of `count` loops to one leader a partition belongs to; as Kafka spreads them."""
-    value = _java_hash(topic_partition.topic) * 31 + topic_partition.partition
+    value = java_hash(topic_partition.topic) * 31 + topic_partition.partition
     value = (value + (1 << 31)) % (1 << 32) - (1 << 31)
     return 0 if value == -(1 << 31) else abs(value) % count
-
-
-def _java_hash(topic: str) -> int:
-    """String.hashCode, for the ASCII that topic names are made of."""
-    value = 0
-    for character in topic:
-        value = (value * 31 + ord(character)) & 0xFFFFFFFF
-    return value

@@ -261,3 +261,41 @@ def test_without_a_controller_nothing_is_written() -> None:
     world = World()
     world.zookeeper.delete("/controller")
     assert world.change((TOPIC, "t", [("retention.ms", SET, "1")])) == [11]
+
+
+TOPIC_ORDER = """
+    compression.type remote.log.delete.on.disable leader.replication.throttled.replicas
+    remote.storage.enable message.downconversion.enable min.insync.replicas segment.jitter.ms
+    remote.log.copy.disable local.retention.ms cleanup.policy flush.ms
+    follower.replication.throttled.replicas compression.lz4.level segment.bytes retention.ms
+    compression.gzip.level flush.messages compression.zstd.level message.format.version
+    max.compaction.lag.ms file.delete.delay.ms max.message.bytes min.compaction.lag.ms
+    message.timestamp.type local.retention.bytes preallocate min.cleanable.dirty.ratio
+    index.interval.bytes unclean.leader.election.enable retention.bytes delete.retention.ms
+    message.timestamp.after.max.ms message.timestamp.before.max.ms segment.ms
+    message.timestamp.difference.max.ms segment.index.bytes
+"""
+"""Names in an answer of Kafka 3.9.2."""
+
+
+def test_topic_settings_come_in_the_order_of_the_originals_table() -> None:
+    world = World()
+    _, entries = world.describe(TOPIC, "t")
+    assert list(entries) == TOPIC_ORDER.split()
+    _, entries = world.describe(BROKER, "1")
+    first = ["log.cleaner.min.compaction.lag.ms", "offsets.topic.num.partitions"]
+    assert list(entries)[:2] == first
+
+
+def test_all_read_only_names_are_told() -> None:
+    world = World()
+    configs = [
+        _Change.AlterableConfig(name=name, config_operation=SET, value="7")
+        for name in ("num.partitions", "broker.rack", "background.threads", "zookeeper.connect")
+    ]
+    resource = _Change(resource_type=BROKER, resource_name="1", configs=configs)
+    request = IncrementalAlterConfigsRequest(resources=[resource])
+    response = world.run(world.api.incremental_alter_configs(request, context(1)))
+    names = "num.partitions, broker.rack, zookeeper.connect"
+    text = f"Cannot update these configs dynamically: Set({names})"
+    assert response.responses[0].error_message == text
