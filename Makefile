@@ -8,13 +8,14 @@ BROKERS ?= 3
 PORT ?= 9092
 ARGS ?=
 
-.PHONY: up test lint bench docs clean help
+.PHONY: up test lint bench bench-vs-kafka docs clean help
 
 help:
 	@echo "make up      run a cluster of $(BROKERS) brokers on port $(PORT) and up, until Ctrl-C"
 	@echo "make test    run all tests (ARGS='-k name' to choose)"
 	@echo "make lint    ruff and mypy"
 	@echo "make bench   measure a cluster of its own; docs/benchmarks.md says how to read it"
+	@echo "make bench-vs-kafka   measure Apache Kafka beside it, on a quiet machine (ARGS=--three)"
 
 $(VENV)/run: setup.cfg pyproject.toml deploy/setup
 	deploy/setup venv $(VENV)
@@ -41,6 +42,9 @@ lint: $(VENV)/test
 
 bench: $(VENV)/run
 	$(BIN)/kafkalike bench --self $(ARGS)
+
+bench-vs-kafka: $(VENV)/test
+	$(BIN)/python -m tests.benchmarks.vs_kafka $(ARGS)
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .data .mypy_cache .ruff_cache

@@ -1,5 +1,7 @@
 """`kafkalike bench`: produce, fetch, round trips and small requests against any Kafka address.
 
+With `--self` against a cluster of its own, which `kafkalike up` runs for the time.
+
 Each workload keeps a fixed number of requests in flight on a fixed number of connections (a closed
 loop) and measures every one of them after a warm-up.  Fetches read what was produced before, from
 the start again when the end is reached.  The load generator is Python itself: below about 30 us a
@@ -7,12 +9,16 @@ request it is the generator that is measured, so compare runs of the same kind o
 """
 
 import argparse
+import contextlib
+import json
+import os
 import pathlib
 import struct
+import subprocess
 import sys
 from array import array
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
@@ -49,6 +55,7 @@ READY_TRIES: Final = 100
 READY_PAUSE_S: Final = 0.1
 FETCH_WAIT_MS: Final = 500
 DRAIN_S: Final = 10.0
+OWN_STOP_S: Final = 60.0
 WORKLOADS: Final = ("produce", "fetch", "round-trip", "metadata", "versions")
 PERCENTILES: Final = (50.0, 90.0, 99.0, 99.9)
 _PREFIX: Final = struct.Struct(">i")
@@ -506,7 +513,16 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    add_connection_flags(parser)
+    add_connection_flags(parser, required=False)
+    parser.add_argument(
+        "--self",
+        dest="brokers",
+        nargs="?",
+        type=int,
+        const=1,
+        metavar="BROKERS",
+        help="measure a new cluster of so many brokers (default: 1), thrown away afterwards",
+    )
     parser.add_argument("--topic", default="kafkalike-bench", help="default: kafkalike-bench")
     parser.add_argument("--partitions", type=int, default=1, help="of a new topic (default: 1)")
     parser.add_argument(
@@ -551,7 +567,16 @@ def run(args: argparse.Namespace) -> int:
         acks=args.acks,
         fetch_bytes=args.fetch_bytes,
     )
-    bootstrap = cli.parse_addresses("--bootstrap-server", args.bootstrap_server)
+    if (args.brokers is None) == (args.bootstrap_server is None):
+        raise cli.UsageError("expected either --bootstrap-server or --self")
+    if args.brokers is None:
+        return _measure(args, workloads, load, args.bootstrap_server)
+    with own_cluster(args.brokers) as bootstrap:
+        return _measure(args, workloads, load, bootstrap)
+
+
+def _measure(args: argparse.Namespace, workloads: list[str], load: Load, servers: str) -> int:
+    bootstrap = cli.parse_addresses("--bootstrap-server", servers)
     from .loop import run_main
 
     async def main(runtime: Runtime) -> int:
@@ -564,6 +589,26 @@ def run(args: argparse.Namespace) -> int:
             client.close()
 
     return run_main(main)
+
+
+@contextlib.contextmanager
+def own_cluster(brokers: int) -> Iterator[str]:
+    """Bootstrap servers of a new cluster in processes of its own.  Raises CommandError."""
+    command = [sys.executable, "-m", "kafkalike.tools.main", "up", "--output", "json"]
+    command += ["--port", "0", "--brokers", str(brokers), "--until-exit-of", str(os.getpid())]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline()  # comes, or the end: `up` limits its own start
+            if not line:
+                raise cli.CommandError("the cluster to measure did not start")
+            yield str(json.loads(line)["bootstrap_servers"])
+        finally:
+            process.terminate()
+            try:
+                process.wait(OWN_STOP_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
 
 
 async def report(

@@ -124,10 +124,10 @@ class AdminClient:
             client.close()
 
 
-def add_connection_flags(parser: argparse.ArgumentParser) -> None:
+def add_connection_flags(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
     parser.add_argument(
         "--bootstrap-server",
-        required=True,
+        required=required,
         metavar="HOST:PORT[,HOST:PORT]",
         help="addresses of one or more brokers",
     )
