@@ -40,6 +40,7 @@ from .zookeeper import add_zookeeper_flag, with_zookeeper
 
 _RETRY_S: Final = 0.5
 _EARLIEST: Final = -2
+_LATEST: Final = -1
 _TOPIC_RESOURCE: Final = 2
 
 
@@ -127,6 +128,7 @@ async def _verify(client: AdminClient, runtime: Runtime, args: argparse.Namespac
     elif dirs is not None:
         for broker in sorted(dirs.brokers):
             report.differences += compare_placement(reference, broker, dirs.held_by(broker))
+        await _raise_high_watermarks(client, reference, dirs)
         await compare_files(dirs, report, args.topic)
     else:
         await compare_logs(client, reference, report, args.topic)
@@ -237,7 +239,7 @@ async def compare_logs(
             report.not_compared[partition] = "no live leader"
             continue
         leader = view.leader
-        start = await _log_start(client, leader, partition)
+        start = await _offset(client, leader, partition, _EARLIEST)
         if isinstance(start, str):
             report.differences.append(
                 Difference(f"log on broker {leader}", str(partition), "log", "readable", start)
@@ -281,8 +283,24 @@ async def _compacted_topics(client: AdminClient, names: list[str]) -> set[str]:
     }
 
 
-async def _log_start(client: AdminClient, leader: int, partition: TopicPartition) -> int | str:
-    """Where the leader's log starts, or why that is not known."""
+async def _raise_high_watermarks(
+    client: AdminClient, reference: ClusterView, dirs: DataDirs
+) -> None:
+    """Those in files are some seconds old; what a leader has committed all of the ISR has."""
+    for partition, logs in dirs.logs.items():
+        view = reference.partitions.get(partition)
+        if view is None or view.leader is None or view.leader not in reference.brokers:
+            continue
+        end = await _offset(client, view.leader, partition, _LATEST)
+        for log in logs:
+            if isinstance(end, int) and log.broker in view.isr:
+                log.high_watermark = max(log.high_watermark, end)
+
+
+async def _offset(
+    client: AdminClient, leader: int, partition: TopicPartition, which: int
+) -> int | str:
+    """The first offset of the leader's log or its high watermark, or why it is not known."""
     topic = ListOffsetsRequest.ListOffsetsTopic
     request = ListOffsetsRequest(
         replica_id=-1,
@@ -290,9 +308,7 @@ async def _log_start(client: AdminClient, leader: int, partition: TopicPartition
             topic(
                 name=partition.topic,
                 partitions=[
-                    topic.ListOffsetsPartition(
-                        partition_index=partition.partition, timestamp=_EARLIEST
-                    )
+                    topic.ListOffsetsPartition(partition_index=partition.partition, timestamp=which)
                 ],
             )
         ],
