@@ -34,6 +34,7 @@ class Command:
     `until` repeats the command, for some seconds, while its output does not hold.  `unordered`:
     lines are sorted.  `numbers`: all numbers are made equal (rates, sizes, times).  `without`: lines
     with these words depend on timing.  `alone`: in a process of its own, which also runs its end.
+    `own_words`: a long text in it is said by our brokers in other words than the original's.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Command:
     numbers: bool = False
     without: tuple[str, ...] = ()
     alone: bool = False
+    own_words: bool = False
 
 
 def _lines(prefix: str, count: int) -> str:
@@ -73,7 +75,9 @@ COMMANDS: Final[tuple[Command, ...]] = (
         f"topics {FROM} --create --topic with.dot_and_more --replica-assignment 3:2:1",
     ),
     _c("create colliding", f"topics {FROM} --create --topic with_dot.and_more --partitions 1"),
-    _c("create bad name", f"topics {FROM} --create --topic bad/name --partitions 1"),
+    _c(
+        "create bad name", f"topics {FROM} --create --topic bad/name --partitions 1", own_words=True
+    ),
     _c(
         "create many replicas",
         f"topics {FROM} --create --topic wide --partitions 1 --replication-factor 5",

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from .commands import Command
 from .programs import Programs
@@ -26,7 +26,7 @@ FRAME: Final = re.compile(r"\s+(at |\.\.\. \d+ more).*")
 SENTENCE_WORDS: Final = 8
 WORD: Final = re.compile(r"[a-z]{2,}")
 
-Text: TypeAlias = dict[str, object]
+Text: TypeAlias = dict[str, Any]
 """`status`, and lines of `out` and `err`; of a sentence only a digest."""
 
 
@@ -86,7 +86,9 @@ def _normal(text: str, target: Target, command: Command) -> list[str]:
         line = PLACE.sub("<coordinator>", line)
         line = SIZE.sub('"size":0', line)
         if line:
-            lines.append(_digest(line) if _is_sentence(line) else line)
+            if _is_sentence(line):
+                line = f"{line[:20]}..." if command.own_words else _digest(line)
+            lines.append(line)
     return sorted(lines) if command.unordered else lines
 
 
