@@ -259,90 +259,113 @@ class Journal:
 
 # -- the form of a line ------------------------------------------------------------------------------
 
-_SHARED_LINES: Final[dict[str, tuple[str, ...]]] = {
-    "PartitionMoved": ("partition",),
-    "ReplicaMoved": ("partition", "broker_id"),
-    "LeadershipChanged": ("partition", "new"),
-    "AssignmentChanged": ("partition", "new"),
+_COLUMNS: Final[dict[str, tuple[str, ...]]] = {
+    "PartitionMoved": (),
+    "ReplicaMoved": ("broker_id",),
+    "LeadershipChanged": ("new",),
+    "AssignmentChanged": ("new",),
 }
-"""Kind -> columns, for kinds that come by the thousand when a controller takes office."""
+"""Kind -> fields of a row, for kinds that come by the thousand."""
+_NOTHING_BEFORE: Final[dict[str, object]] = {
+    "LeadershipChanged": None,
+    "AssignmentChanged": ReplicaAssignment(()),
+}
+"""Of these kinds only what a controller finds when it takes office shares lines: its `old`."""
+_UNCHANGED: Final = frozenset((int, str, bool, float, type(None)))
 
 
 def encode(broker_id: int, records: Iterable[tuple[int, object]]) -> bytes:
-    """Lines for (time in ms, record) pairs, in their order."""
-    lines: list[Entry] = []
-    open_lines: dict[tuple[object, ...], tuple[Entry, set[tuple[object, ...]]]] = {}
-    for time_ms, record in records:
-        kind = type(record).__name__
-        head: Entry = {"time_ms": time_ms, "broker": broker_id, "kind": kind}
-        columns = _SHARED_LINES.get(kind)
-        if columns is None or getattr(record, "old", None) not in _FIRST_SEEN.get(kind, _ANY):
-            lines.append(head | _flat(record))
-            continue
-        _add_row(lines, open_lines, head, record, columns)
-    return b"".join(
-        json.dumps(line, separators=(",", ":"), ensure_ascii=False).encode() + b"\n"
-        for line in lines
+    """Lines for (time in ms, record) pairs, in their order.
+
+    What a controller sets its state machines to when it takes office is left out: it decides nothing.
+    """
+    return _Encoder(broker_id).encode(records)
+
+
+class _Encoder:
+    """One batch of records on its way to the file."""
+
+    def __init__(self, broker_id: int) -> None:
+        self._broker_id = broker_id
+        self._lines: list[Entry] = []
+        self._names: dict[type, tuple[str, ...]] = {}
+        self._open: dict[tuple[object, ...], tuple[Entry, set[tuple[object, ...]]]] = {}
+        """Shared lines by what their rows have in common, with the rows they hold."""
+
+    def encode(self, records: Iterable[tuple[int, object]]) -> bytes:
+        for time_ms, record in records:
+            kind = type(record).__name__
+            columns = _COLUMNS.get(kind)
+            if columns is None:
+                self._add(time_ms, kind, record)
+                continue
+            old = record.old  # type: ignore[attr-defined]
+            if kind in _NOTHING_BEFORE:
+                if old == _NOTHING_BEFORE[kind]:
+                    self._add_row(time_ms, kind, record, columns)
+                else:
+                    self._add(time_ms, kind, record)
+            elif not _is_first_status(record):
+                self._add_row(time_ms, kind, record, columns)
+        dumps = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
+        return "".join([dumps(line) + "\n" for line in self._lines]).encode()
+
+    def _fields(self, record: object) -> tuple[str, ...]:
+        names = self._names.get(type(record))
+        if names is None:
+            names = tuple(field.name for field in fields(record))  # type: ignore[arg-type]
+            self._names[type(record)] = names
+        return names
+
+    def _add(self, time_ms: int, kind: str, record: object) -> None:
+        """A line of its own; a partition becomes `topic` and `partition`, a `kind` `change`."""
+        entry: Entry = {"time_ms": time_ms, "broker": self._broker_id, "kind": kind}
+        for name in self._fields(record):
+            value = getattr(record, name)
+            if type(value) is TopicPartition:
+                entry["topic"], entry["partition"] = value
+            elif name == "kind":
+                entry["change"] = value
+            elif name != "time_ms":
+                entry[name] = _plain(value)
+        self._lines.append(entry)
+
+    def _add_row(self, time_ms: int, kind: str, record: object, columns: tuple[str, ...]) -> None:
+        """Put a record into the open line of its like, or begin one."""
+        topic_partition: TopicPartition = record.partition  # type: ignore[attr-defined]
+        own = tuple([getattr(record, name) for name in columns])
+        shared = [
+            getattr(record, name)
+            for name in self._fields(record)
+            if name != "partition" and name not in columns
+        ]
+        found = self._open.get((kind, *shared))
+        if found is None or len(found[1]) >= ROW_LIMIT or (topic_partition, own) in found[1]:
+            line: Entry = {"time_ms": time_ms, "broker": self._broker_id, "kind": kind}
+            names = [n for n in self._fields(record) if n != "partition" and n not in columns]
+            line.update(zip(names, map(_plain, shared), strict=True))
+            line["columns"] = ["partition", *columns]
+            line["rows"] = {}
+            self._lines.append(line)
+            found = self._open[(kind, *shared)] = (line, set())
+        found[1].add((topic_partition, own))
+        row = [topic_partition.partition, *map(_plain, own)]
+        found[0]["rows"].setdefault(topic_partition.topic, []).append(row)
+
+
+def _is_first_status(record: Any) -> bool:
+    return (
+        record.cause == "failover"
+        and record.old.name == "NON_EXISTENT"
+        and record.new.name == "ONLINE"
     )
 
 
-class _Anything:
-    def __contains__(self, value: object) -> bool:
-        return True
-
-
-_ANY: Final = _Anything()
-_FIRST_SEEN: Final[dict[str, tuple[object, ...]]] = {
-    "LeadershipChanged": (None,),
-    "AssignmentChanged": (ReplicaAssignment(()),),
-}
-"""Of these kinds only what a controller finds when it takes office shares lines."""
-
-
-def _add_row(
-    lines: list[Entry],
-    open_lines: dict[tuple[object, ...], tuple[Entry, set[tuple[object, ...]]]],
-    head: Entry,
-    record: object,
-    columns: tuple[str, ...],
-) -> None:
-    """Put a record into the open line of its like, or begin one."""
-    shared = [
-        (field.name, getattr(record, field.name))
-        for field in fields(record)  # type: ignore[arg-type]
-        if field.name not in columns
-    ]
-    key = (head["kind"], *(value for _, value in shared))
-    topic_partition: TopicPartition = record.partition  # type: ignore[attr-defined]
-    own = tuple(getattr(record, name) for name in columns)
-    found = open_lines.get(key)
-    if found is None or len(found[1]) >= ROW_LIMIT or own in found[1]:
-        line = head | {name: _plain(value) for name, value in shared}
-        line["columns"] = list(columns)
-        line["rows"] = {}
-        lines.append(line)
-        found = open_lines[key] = (line, set())
-    line, seen = found
-    seen.add(own)
-    row = [topic_partition.partition, *(_plain(value) for value in own[1:])]
-    line["rows"].setdefault(topic_partition.topic, []).append(row)
-
-
-def _flat(record: object) -> Entry:
-    """The fields of a record; a partition becomes `topic` and `partition`, a `kind` `change`."""
-    entry: Entry = {}
-    for field in fields(record):  # type: ignore[arg-type]
-        value = getattr(record, field.name)
-        if isinstance(value, TopicPartition):
-            entry["topic"], entry["partition"] = value
-        elif field.name == "kind":
-            entry["change"] = value
-        elif field.name != "time_ms":
-            entry[field.name] = _plain(value)
-    return entry
-
-
 def _plain(value: object) -> Any:
+    if type(value) in _UNCHANGED:
+        return value
+    if isinstance(value, tuple):
+        return list(value)
     if isinstance(value, PartitionState):
         state = value.leader_and_isr
         return {
@@ -363,8 +386,6 @@ def _plain(value: object) -> Any:
         return value.name
     if isinstance(value, bytes):
         return uuid_to_text(value)
-    if isinstance(value, tuple):
-        return list(value)
     return value
 
 

@@ -134,11 +134,11 @@ def test_what_a_new_controller_finds_shares_lines() -> None:
         tp = TopicPartition("many", number)
         records.append(LeadershipChanged("failover", 8, tp, None, state(1, 0, (1,), 0)))
         records.append(
-            PartitionMoved("failover", 8, tp, PartitionStatus.NON_EXISTENT, PartitionStatus.ONLINE)
+            PartitionMoved("failover", 8, tp, PartitionStatus.NON_EXISTENT, PartitionStatus.OFFLINE)
         )
         records.extend(
             ReplicaMoved(
-                "failover", 8, tp, broker, ReplicaStatus.NON_EXISTENT, ReplicaStatus.ONLINE
+                "failover", 8, tp, broker, ReplicaStatus.NON_EXISTENT, ReplicaStatus.OFFLINE
             )
             for broker in (1, 2)
         )
@@ -148,11 +148,20 @@ def test_what_a_new_controller_finds_shares_lines() -> None:
     assert len(entries) == len(records)
     replicas = [e for e in entries if e["kind"] == "ReplicaMoved" and e["partition"] == 1199]
     assert [(e["broker_id"], e["old"], e["new"]) for e in replicas] == [
-        (1, "NON_EXISTENT", "ONLINE"),
-        (2, "NON_EXISTENT", "ONLINE"),
+        (1, "NON_EXISTENT", "OFFLINE"),
+        (2, "NON_EXISTENT", "OFFLINE"),
     ]
     found = next(e for e in entries if e["kind"] == "LeadershipChanged" and e["partition"] == 7)
     assert found["old"] is None and found["new"]["leader"] == 1
+
+
+def test_what_a_new_controller_sets_its_machines_to_is_no_decision() -> None:
+    status = (PartitionStatus.NON_EXISTENT, PartitionStatus.ONLINE)
+    replica = (ReplicaStatus.NON_EXISTENT, ReplicaStatus.ONLINE)
+    assert decoded(PartitionMoved("failover", 8, TP, *status)) == []
+    assert decoded(ReplicaMoved("failover", 8, TP, 1, *replica)) == []
+    assert len(decoded(PartitionMoved("TopicChange", 8, TP, *status))) == 1
+    assert len(decoded(ReplicaMoved("TopicChange", 8, TP, 1, *replica))) == 1
 
 
 def test_a_replica_that_moves_to_and_fro_keeps_its_order() -> None:

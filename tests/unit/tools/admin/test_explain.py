@@ -85,7 +85,7 @@ def unclean_story(folder: Path) -> None:
         (
             4,
             ReplicaMoved(
-                "failover", 8, ORDERS, 1, ReplicaStatus.NON_EXISTENT, ReplicaStatus.ONLINE
+                "failover", 8, ORDERS, 1, ReplicaStatus.NON_EXISTENT, ReplicaStatus.OFFLINE
             ),
         ),
         (5000, BrokerSeen("BrokerChange", 8, 1, 40, -1)),
