@@ -8,6 +8,7 @@ type, and `| None` allows the unset value that Kafka calls null.  Values are par
 Kafka does (reference: configs 1, 2): trimmed text, `true`/`false` in any case, comma lists.
 """
 
+import math
 import types
 import typing
 from collections.abc import Callable, Mapping
@@ -179,7 +180,7 @@ def format_value(kind: ConfigType, value: Any) -> str | None:
 
 def java_double(value: float) -> str:
     """A double as Java prints it: plain between 0.001 and 10^7, else with an exponent."""
-    if value != value:
+    if math.isnan(value):
         return "NaN"
     if value in (float("inf"), float("-inf")):
         return "Infinity" if value > 0 else "-Infinity"

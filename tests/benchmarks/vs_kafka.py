@@ -190,8 +190,8 @@ def facts(folder: Path) -> dict[str, str]:
 def conditions(args: argparse.Namespace, topic_bytes: int, loads: tuple[float, float]) -> list[str]:
     lines = [
         f"Rounds that count: {args.rounds}, by turns, after one that does not;"
-        f" {args.seconds:g} s for each item; given is the median (least - most). A topic never holds more than"
-        f" {topic_bytes / 1e9:g} GB.",
+        f" {args.seconds:g} s for each item; given is the median (least - most)."
+        f" A topic never holds more than {topic_bytes / 1e9:g} GB.",
         "Brokers, ZooKeeper and clients share all cores; nothing is pinned."
         " One side works while the other stands idle beside it.",
         "Broker settings are the defaults but for addresses, replication factors of internal topics"

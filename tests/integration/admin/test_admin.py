@@ -86,8 +86,8 @@ def test_replicas_move_and_everything_agrees(make_cluster: ClusterMaker, tmp_pat
 
     topics = tmp_path / "topics.json"
     topics.write_text('{"version":1,"topics":[{"topic":"moved"}]}')
-    words = ("--topics-to-move-json-file", str(topics), "--broker-list", "2,3")
-    proposal = ask(cluster, "reassign", "generate", *words).value["proposed"]
+    plan = ("--topics-to-move-json-file", str(topics), "--broker-list", "2,3")
+    proposal = ask(cluster, "reassign", "generate", *plan).value["proposed"]
     assert all(set(p["replicas"]) == {2, 3} for p in proposal["partitions"])
 
     path = moves_file(tmp_path, ("moved", 0, [3, 2]), ("moved", 1, [3, 2]))
