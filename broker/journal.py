@@ -354,11 +354,8 @@ class _Encoder:
 
 
 def _is_first_status(record: Any) -> bool:
-    return (
-        record.cause == "failover"
-        and record.old.name == "NON_EXISTENT"
-        and record.new.name == "ONLINE"
-    )
+    states: tuple[str, str, str] = (record.cause, record.old.name, record.new.name)
+    return states == ("failover", "NON_EXISTENT", "ONLINE")
 
 
 def _plain(value: object) -> Any:
