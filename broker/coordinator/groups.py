@@ -222,6 +222,11 @@ class GroupCoordinator:
         finally:
             self._counting = False
 
+    def _learn_soon(self) -> None:
+        """What a coordinator must know that was made known to others."""
+        if self._partition_count is None and self._shards:
+            Deferred.fromCoroutine(self.learn_partition_count())
+
     def stop(self) -> None:
         """Answer what waits and do nothing more; later calls hear COORDINATOR_NOT_AVAILABLE."""
         self._active = False
@@ -304,10 +309,9 @@ class GroupCoordinator:
         number = partition.topic_partition.partition
         if not self._active or number in self._shards or partition.log is None:
             return
-        if self._partition_count is None:
-            Deferred.fromCoroutine(self.learn_partition_count())
         shard = Shard(number, partition.leader_epoch)
         self._shards[number] = shard
+        self._learn_soon()
         self._enqueue_load(shard, partition)
 
     def _enqueue_load(self, shard: Shard, partition: Partition) -> None:
@@ -406,7 +410,10 @@ class GroupCoordinator:
         if not self._active:
             return CoordinatorNotAvailable.code
         count = self._partition_count
-        shard = None if count is None else self._shards.get(abs_java_hash(group_id) % count)
+        if count is None:
+            self._learn_soon()
+            return NotCoordinator.code
+        shard = self._shards.get(abs_java_hash(group_id) % count)
         if shard is None:
             return NotCoordinator.code
         return CoordinatorLoadInProgress.code if shard.is_loading else NONE

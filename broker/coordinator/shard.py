@@ -10,13 +10,14 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from kafkalike.errors import CorruptMessage
+from kafkalike.errors import CorruptMessage, KafkaStorageError
 from kafkalike.protocol.primitives import MalformedMessage
-from kafkalike.records.batch import NO_PRODUCER_ID, RecordBatch
+from kafkalike.records.batch import NO_PRODUCER_ID, CorruptBatch, RecordBatch
 from kafkalike.records.compression import DecompressionError
 from kafkalike.records.control import EndTransactionMarker, read_marker
 from kafkalike.records.record import MalformedRecord
 from kafkalike.records.scan import AnyBatch, iterate_batches
+from kafkalike.runtime.ports import StorageError
 from kafkalike.types import TopicPartition
 
 from ..log.log import FetchIsolation, Log
@@ -103,23 +104,31 @@ class ShardLoad:
         self._position = max(self._position, self._log.log_start_offset)
         info = self._log.read(self._position, self._chunk_bytes, FetchIsolation.LOG_END, True)
         records = info.records
-        data = records if isinstance(records, bytes) else records.read()
+        try:
+            data = records if isinstance(records, bytes) else records.read()
+        except StorageError as error:
+            raise KafkaStorageError(str(error)) from error
         if not data:
             # Compaction left nothing up to the end.
             self._position = self._log.log_end_offset
             return
         before = self._position
-        for batch in iterate_batches(data):
-            if batch.next_offset <= self._position:
-                continue
-            self._position = batch.next_offset
-            try:
-                self._apply(batch)
-            except (MalformedRecord, DecompressionError) as error:
-                self._logger.error("batch at offset %d is skipped: %s", batch.base_offset, error)
-            yield
+        try:
+            for batch in iterate_batches(data):
+                if batch.next_offset > self._position:
+                    self._position = batch.next_offset
+                    self._read_batch(batch)
+                yield
+        except CorruptBatch as error:
+            raise CorruptMessage(f"behind offset {self._position}: {error}") from error
         if self._position == before:
             raise CorruptMessage(f"no batch can be read at offset {before}")
+
+    def _read_batch(self, batch: AnyBatch) -> None:
+        try:
+            self._apply(batch)
+        except (MalformedRecord, DecompressionError) as error:
+            self._logger.error("batch at offset %d is skipped: %s", batch.base_offset, error)
 
     def _apply(self, batch: AnyBatch) -> None:
         base_offset = batch.base_offset

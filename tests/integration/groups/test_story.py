@@ -7,7 +7,7 @@ import pytest
 from confluent_kafka.cimpl import NewPartitions
 
 from tests.integration import clients
-from tests.integration.brokers import ClusterMaker
+from tests.integration.brokers import ClusterMaker, eventually
 from tests.integration.groups.member import SESSION_MS
 from tests.integration.groups.watch import Party, party
 
@@ -118,7 +118,7 @@ def test_coordinator_is_killed_at_each_moment(make_cluster: ClusterMaker, moment
         if moment == "empty":
             crowd.leave("a")
             crowd.leave("b")
-        killed = crowd.coordinator()
+        killed = eventually(crowd.coordinator, what="a coordinator")
         crowd.cluster[killed].kill()
         if moment == "rebalancing":
             crowd.thaw("b")

@@ -199,7 +199,8 @@ class Party:
         try:
             eventually(at_rest, limit_s, pause_s=0.2, what=f"{len(self.members)} members at rest")
         except AssertionError as error:
-            raise AssertionError(f"{error}; {state()}; {self._errors()}") from None
+            logs = "\n".join(broker.tail() for broker in self.cluster.brokers)
+            raise AssertionError(f"{error}; {state()}; {self._errors()}\n{logs}") from None
         return time.monotonic() - begin_s
 
     def describe(self) -> DescribeGroupsResponse.DescribedGroup:
