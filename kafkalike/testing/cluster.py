@@ -377,6 +377,14 @@ class Cluster:
             self._ask("wait_group", group=group, state=state, members=members, timeout_s=timeout_s)
         )
 
+    def prepare_groups(self, timeout_s: float = WAIT_S) -> None:
+        """Have the topic of committed offsets made before a fault takes a broker away.
+
+        As in Kafka it comes with the first group otherwise, and needs as many brokers as it has
+        replicas: a group that starts while one is missing waits for it.
+        """
+        self._ask("prepare_groups", timeout_s=timeout_s)
+
     # -- brokers -------------------------------------------------------------------------------
 
     def stop_broker(self, broker: int) -> None:

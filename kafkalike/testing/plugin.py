@@ -81,6 +81,7 @@ def kafkalike_session(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     config = request.config
     settings = dict(line.split("=", 1) for line in config.getini("kafkalike_config"))
     with Cluster(int(config.getini("kafkalike_brokers")), config=settings) as cluster:
+        cluster.prepare_groups()
         yield cluster
 
 

@@ -38,6 +38,7 @@ POLL_MOST_S: Final = 0.05
 PREFERRED: Final = 0
 UNCLEAN: Final = 1
 ELECTION_NOT_NEEDED: Final = 84
+OFFSETS_TOPIC: Final = "__consumer_offsets"
 LATEST: Final = -1
 DISCONNECT_CODE: Final = -195
 """In `push_errors`: no answer and no connection any more; librdkafka's number for that."""
@@ -330,6 +331,19 @@ class Verbs:
 
         await self._until(missing, timeout_s)
         return found
+
+    async def prepare_groups(self, timeout_s: float = DEFAULT_TIMEOUT_S) -> None:
+        """Have the topic of committed offsets made, which needs as many brokers as it has replicas.
+
+        As in Kafka it comes with the first group otherwise, and not while a broker is missing.
+        """
+
+        async def missing() -> str | None:
+            await self._questions.group_coordinator("kafkalike")
+            return None
+
+        await self._until(missing, timeout_s)
+        await self.wait_isr_full(OFFSETS_TOPIC, timeout_s=timeout_s)
 
     async def group(self, group: str) -> dict[str, Any]:
         """State, protocol and members of a consumer group."""
