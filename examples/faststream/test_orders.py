@@ -11,7 +11,7 @@ def test_every_order_is_answered(kafkalike):
 
 
 async def orders(kafkalike, incoming, outgoing):
-    broker = KafkaBroker(kafkalike.bootstrap_servers, acks="all", logger=None)
+    broker = KafkaBroker(kafkalike.bootstrap_servers.split(","), acks="all", logger=None)
     answers = asyncio.Queue()
 
     @broker.subscriber(incoming, group_id=kafkalike.unique("app"), auto_offset_reset="earliest")
