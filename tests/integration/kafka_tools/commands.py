@@ -13,6 +13,10 @@ ALPHA_MOVE: Final = (
     '{"version":1,"partitions":[{"topic":"alpha","partition":0,"replicas":[3,2],'
     '"log_dirs":["any","any"]}]}'
 )
+REORDER: Final = (
+    '{"version":1,"partitions":[{"topic":"alpha","partition":1,"replicas":[3,2],'
+    '"log_dirs":["any","any"]}]}'
+)
 ALPHA_ELECT: Final = '{"partitions":[{"topic":"alpha","partition":0}]}'
 ALPHA_TRIM: Final = (
     '{"version":1,"partitions":[{"topic":"alpha","partition":0,"offset":3},'
@@ -319,6 +323,24 @@ COMMANDS: Final[tuple[Command, ...]] = (
         until=lambda text: "Replicas: 3,2\tIsr: 2,3" in text or "Replicas: 3,2\tIsr: 3,2" in text,
     ),
     _c("leader", f"leaders {FROM} --election-type preferred --topic alpha --partition 0"),
+    _c("reorder", f"reassign {FROM} --execute --reassignment-json-file {{1}}", files=(REORDER,)),
+    _c(
+        "reordered",
+        f"topics {FROM} --describe --topic alpha",
+        until=lambda text: "Leader: 2\tReplicas: 3,2" in text,
+    ),
+    _c("leader elected", f"leaders {FROM} --election-type preferred --topic alpha --partition 1"),
+    _c(
+        "leader is elected",
+        f"topics {FROM} --describe --topic alpha",
+        until=lambda text: "Partition: 1\tLeader: 3" in text,
+    ),
+    _c(
+        "reassign cancel",
+        f"reassign {FROM} --cancel --reassignment-json-file {{1}}",
+        files=(REORDER,),
+        unordered=True,
+    ),
     _c(
         "leader again",
         f"leaders {FROM} --election-type preferred --path-to-json-file {{1}}",
