@@ -1,9 +1,10 @@
 """Loading one partition directory: leftovers, segments, recovery, producers (reference: log-store 5).
 
-Runs in Threads before the log is anybody's.  After a clean stop everything on disk is trusted.  After
-any other end the segments from the recovery point on are read batch by batch: what is whole and
-consistent stays, the first thing that is not ends the log, and indexes, leader epochs, producers and
-aborted transactions are made anew from what was read.
+Runs in Threads before the log is anybody's.  After a clean stop what is on disk is trusted, except
+that the last segment must not contradict its index or itself.  After any other end the segments from
+the recovery point on are read batch by batch: what is whole and consistent stays, the first thing
+that is not ends the log, and indexes, leader epochs, producers and aborted transactions are made anew
+from what was read.
 """
 
 import logging
@@ -82,6 +83,7 @@ class _Loader:
         self._epochs: list[tuple[int, int]] = []
         self._epochs_changed = False
         self._recovered_index = -2
+        self._ran_recovery = False
 
     def load(self) -> Log:
         request = self._request
@@ -98,7 +100,7 @@ class _Loader:
         if segments and (not request.is_clean or damaged):
             end_offset = self._recover(segments, damaged)
         elif segments:
-            end_offset = segments[-1].next_offset()
+            end_offset = self._clean_end(segments)
         else:
             end_offset = request.log_start_offset
         if segments and end_offset < request.log_start_offset:
@@ -283,9 +285,22 @@ class _Loader:
 
     # -- recovery ------------------------------------------------------------------------------
 
+    def _clean_end(self, segments: list[LogSegment]) -> int:
+        """The end of a log that was stopped in order; a last segment in disorder is recovered."""
+        try:
+            return segments[-1].checked_next_offset()
+        except (CorruptIndex, CorruptBatch) as error:
+            _logger.warning(
+                "the last segment is in disorder, recovering segment=%s problem=%s",
+                segments[-1].path,
+                error,
+            )
+            return self._recover(segments, segments[-1:])
+
     def _recover(self, segments: list[LogSegment], damaged: list[LogSegment]) -> int:
         """Check and re-index segments; drops what follows a cut.  Returns the log's end."""
         request = self._request
+        self._ran_recovery = True
         first = len(segments)
         if not request.is_clean:
             first = 0
@@ -378,10 +393,9 @@ class _Loader:
         strays = [o for o in self._snapshots if o not in bases and o not in beyond[-1:]]
         self._drop_snapshots(strays)
         self._drop_snapshots_above(end_offset)
-        recovered = not self._request.is_clean and self._producers.map_end_offset == end_offset
-        if recovered and end_offset > 0:
+        if self._ran_recovery and self._producers.map_end_offset == end_offset > 0:
             return
-        if not self._snapshots and self._request.is_clean:
+        if not self._snapshots and not self._ran_recovery:
             self._producers.clear(end_offset)
             return
         self._producers.clear(start_offset)

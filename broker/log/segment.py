@@ -331,6 +331,37 @@ class LogSegment:
             found = located.batch.next_offset
         return found
 
+    def checked_next_offset(self) -> int:
+        """As `next_offset`, of a file that nobody has looked at yet.
+
+        Raises CorruptIndex when the index's last entry does not lead to the batch it names,
+        CorruptBatch when whole batches do not fill the file.  A wrong entry that was believed would
+        put the end of the log below records that are there.
+        """
+        offset, position = self.index.last_entry()
+        has_entry = self.index.count > 0
+        if has_entry and not (offset >= self.base_offset and 0 <= position < self.size):
+            raise CorruptIndex(
+                f"{self.index.path}: the last entry leads from offset {offset} to byte {position} "
+                f"of {self.size}"
+            )
+        found, end = self.base_offset, position
+        for located in self.iterate(position, headers_only=True):
+            facts = read_facts(located.batch)
+            if has_entry and end == position and facts.last_offset > offset:
+                raise CorruptIndex(
+                    f"{self.index.path}: the last entry leads from offset {offset} to a batch that "
+                    f"ends at {facts.last_offset}"
+                )
+            found, end = facts.last_offset + 1, located.position + facts.size
+        if end != self.size:
+            raise CorruptBatch(f"{self.path}: no whole batch at byte {end} of {self.size}")
+        if has_entry and found <= offset:
+            raise CorruptIndex(
+                f"{self.index.path}: the last entry names offset {offset}, the file ends at {found}"
+            )
+        return found
+
     # -- cutting -------------------------------------------------------------------------------
 
     def truncate_to(self, offset: int, index_bytes: int) -> int:

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafkalike.broker.log.checkpoints import CorruptCheckpoint
+from kafkalike.broker.log.index import OFFSET_ENTRY
 from kafkalike.broker.log.log import Log
 from kafkalike.runtime.ports import StorageError
 from kafkalike.tools.simulator.disk import MemoryDisk
@@ -540,3 +541,59 @@ def test_an_error_while_loading_is_a_storage_error() -> None:
     world.disk.before = before
     with pytest.raises(StorageError):
         world.load()
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [(5, -1), (5, 7), (5, 1 << 30), (500, 0), (-1, 0), (3, -(1 << 31))],
+    ids=["before the file", "inside a batch", "behind the file", "offset", "negative", "far"],
+)
+def test_a_wrong_last_entry_of_the_last_index_costs_nothing_after_a_clean_stop(
+    entry: tuple[int, int],
+) -> None:
+    world = World()
+    settings_ = config(index_interval_bytes=100)
+    log = world.load(settings_)
+    for n in range(10):
+        append(log, f"v{n}" * 20, timestamp=NOW + n)
+    log.close()
+    path = f"{STEM}.index"
+    index = world.disk.read_file(path)
+    put(world, path, index[:-8] + OFFSET_ENTRY.pack(*entry))
+    log = world.load(settings_, clean=True)
+    assert [offset for offset, _ in contents(log)] == list(range(10))
+    append(log, "after")
+    assert log.log_end_offset == 11
+    log.close()
+    assert world.disk.read_file(path) == index
+
+
+@pytest.mark.parametrize("garbage", [b"\0" * 100, b"\xff" * 100, b"\0" * 5])
+def test_garbage_behind_the_last_batch_is_cut_after_a_clean_stop_too(garbage: bytes) -> None:
+    world = World()
+    log = world.load()
+    append(log, "a", "b")
+    log.close()
+    file = world.disk.open(f"{STEM}.log")
+    file.append(garbage)
+    file.close()
+    log = world.load(clean=True)
+    assert values_of(log) == ["a", "b"]
+    append(log, "c")
+    log.close()
+    assert values_of(world.load(clean=True)) == ["a", "b", "c"]
+
+
+def test_a_torn_batch_is_cut_after_a_clean_stop_too() -> None:
+    world = World()
+    log = world.load()
+    append(log, "a", "b")
+    keep = log.size
+    append(log, "c")
+    log.close()
+    cut(world, f"{STEM}.log", log.size - 3)
+    log = world.load(clean=True)
+    assert world.disk.size(f"{STEM}.log") == keep
+    append(log, "after")
+    log.close()
+    assert values_of(world.load(clean=True)) == ["a", "b", "after"]
