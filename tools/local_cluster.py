@@ -410,19 +410,21 @@ class LocalCluster:
 
     # -- copies --------------------------------------------------------------------------------
 
-    async def save(self, target: pathlib.Path) -> None:
-        """Copy the tree and every broker's data; the brokers are stopped.  Raises CommandError."""
+    def require_embedded(self) -> CoordinationServer:
+        """The embedded coordination service.  Raises CommandError where an ensemble is used."""
         if self.coordination is None:
             raise cli.CommandError("a copy needs the embedded coordination service")
-        tree = self.coordination.export_tree()
+        return self.coordination
+
+    async def save(self, target: pathlib.Path) -> None:
+        """Copy the tree and every broker's data; the brokers are stopped.  Raises CommandError."""
+        tree = self.require_embedded().export_tree()
         folders = {b.id: b.directory / "data" for b in self.brokers.values()}
         await self.runtime.threads.run(_copy_out, target, tree, folders)
 
     async def load(self, source: pathlib.Path) -> None:
         """Bring a copy back; the brokers are stopped.  Raises CommandError."""
-        if self.coordination is None:
-            raise cli.CommandError("a copy needs the embedded coordination service")
-        await self.coordination.stop()
+        await self.require_embedded().stop()
         folders = {b.id: b.directory / "data" for b in self.brokers.values()}
         tree = await self.runtime.threads.run(
             _copy_in, source, folders, self.directory / "coordination"

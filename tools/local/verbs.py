@@ -9,7 +9,7 @@ import pathlib
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
-from kafkalike.errors import error_class, error_name
+from kafkalike.errors import TopicAlreadyExists, error_class, error_name
 from kafkalike.messages.catalog import APIS, find_api
 from kafkalike.messages.cluster import AlterPartitionReassignmentsRequest, ElectLeadersRequest
 from kafkalike.messages.groups import (
@@ -191,9 +191,20 @@ class Verbs:
                 left = [t.name for t in seen.topics if t.name in topics]
                 if left:
                     return f"{broker.name} still knows {', '.join(left)}"
-            return None
+            return await self._still_there(topics, timeout_s)
 
         await self._until(missing, timeout_s)
+
+    async def _still_there(self, topics: list[str], timeout_s: float) -> str | None:
+        """Brokers forget a topic before the controller is done with it: could they be made anew?"""
+        kind = CreateTopicsRequest.CreatableTopic
+        wanted = [kind(name=name, num_partitions=1, replication_factor=1) for name in topics]
+        request = CreateTopicsRequest(topics=wanted, validate_only=True, timeout_ms=1000)
+        response = await self._questions.ask_controller(
+            request, lambda answer: [one.error_code for one in answer.topics], timeout_s
+        )
+        left = [t.name for t in response.topics if t.error_code == TopicAlreadyExists.code]
+        return f"{', '.join(left)} wait for their deletion" if left else None
 
     # -- waiting -------------------------------------------------------------------------------
 
@@ -452,11 +463,25 @@ class Verbs:
         await self._cluster.set_links(links)
 
     async def expire_session(self, broker: int) -> None:
-        """End the broker's ZooKeeper session, as ZooKeeper does after its timeout."""
-        if self._cluster.host.expire_session(self._cluster.broker(broker)):
+        """End the broker's ZooKeeper session, as ZooKeeper does after its timeout.
+
+        Returns when the broker has a new one, unless it is cut off from ZooKeeper.
+        """
+        before = await self._tell(broker, {"do": "session"})
+        if not self._cluster.host.expire_session(self._cluster.broker(broker)):
+            password = bytes.fromhex(before["password"])
+            await self._outsider().end_session(before["session_id"], password)
+        ends = ((broker, ZOOKEEPER), (ZOOKEEPER, broker))
+        if any(self._cluster.direction(*one).cut for one in ends):
             return
-        answer = await self._tell(broker, {"do": "session"})
-        await self._outsider().end_session(answer["session_id"], bytes.fromhex(answer["password"]))
+
+        async def missing() -> str | None:
+            now = await self._tell(broker, {"do": "session"})
+            if now["session_id"] in (0, before["session_id"]):
+                return f"broker-{broker} has no new session"
+            return None
+
+        await self._until(missing, DEFAULT_TIMEOUT_S)
 
     def _outsider(self) -> Outsider:
         return Outsider(self._cluster)
@@ -645,6 +670,7 @@ class Verbs:
     async def snapshot(self, name: str = "default") -> None:
         """Stop the brokers, keep a copy of everything, start them again."""
         target = self._snapshot_dir(name)
+        self._cluster.require_embedded()
         await self._cluster.stop_brokers()
         await self._cluster.save(target)
         await self._cluster.start_again()
@@ -653,6 +679,7 @@ class Verbs:
     async def restore(self, name: str = "default") -> None:
         """Kill the brokers, bring a copy back, start them."""
         source = self._snapshot_dir(name)
+        self._cluster.require_embedded()
         if not source.is_dir():
             raise cli.CommandError(f"there is no snapshot {name!r}")
         await self.heal()

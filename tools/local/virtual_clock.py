@@ -8,7 +8,7 @@ to connect to each other anew.
 
 import logging
 from collections.abc import Callable
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import Final
 
 from twisted.internet.defer import Deferred
@@ -18,6 +18,8 @@ from kafkalike.runtime.ports import Clock, Timer
 STEPS: Final = 360
 SHORTEST_STEP_S: Final = 0.5
 LONGEST_STEP_S: Final = 10.0
+CLEAR_AT: Final = 10_000
+"""So many timers make the cancelled ones go."""
 TURNS_PER_STEP: Final = 8
 """How often the loop turns in each step: a request between two brokers and its answer take four."""
 
@@ -40,6 +42,7 @@ class _VirtualTimer:
         return (self.due_s, self.number) < (other.due_s, other.number)
 
     def cancel(self) -> None:
+        """It stays in the heap, without what it would have called, until its time or a clearing."""
         self.cancelled = True
         self.callback = _nothing
         self.args = ()
@@ -53,6 +56,7 @@ class VirtualClock:
         self._offset_s = 0.0
         self._timers: list[_VirtualTimer] = []
         self._count = 0
+        self._clear_at = CLEAR_AT
         self._armed: Timer | None = None
         self._armed_s = 0.0
         self.call_soon = real.call_soon
@@ -67,6 +71,10 @@ class VirtualClock:
         self._count += 1
         timer = _VirtualTimer(self.monotonic() + delay_s, self._count, callback, args)
         heappush(self._timers, timer)
+        if len(self._timers) > self._clear_at:
+            self._timers[:] = [one for one in self._timers if not one.cancelled]
+            heapify(self._timers)
+            self._clear_at = max(CLEAR_AT, 2 * len(self._timers))
         if self._armed is None or timer.due_s < self._armed_s:
             self._arm()
         return timer

@@ -2,7 +2,7 @@
 
 from twisted.internet.defer import Deferred
 
-from kafkalike.tools.local.virtual_clock import LONGEST_STEP_S, STEPS, VirtualClock
+from kafkalike.tools.local.virtual_clock import CLEAR_AT, LONGEST_STEP_S, STEPS, VirtualClock
 from tests.fakes import FakeClock
 
 
@@ -95,3 +95,13 @@ def test_an_earlier_timer_wakes_earlier() -> None:
     world.clock.call_later(1, world.note, "a")
     world.real.advance(1)
     assert world.calls == [("a", 1.0)]
+
+
+def test_cancelled_timers_do_not_pile_up() -> None:
+    world = World()
+    world.clock.call_later(5, world.note, "kept")
+    for _ in range(3 * CLEAR_AT):
+        world.clock.call_later(30, world.note, "never").cancel()
+    assert len(world.clock._timers) <= CLEAR_AT
+    world.real.advance(60)
+    assert [name for name, _ in world.calls] == ["kept"]
