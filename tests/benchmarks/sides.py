@@ -5,6 +5,7 @@ but for addresses, folders and replication factors (`tests/reference_kafka.py`).
 """
 
 import contextlib
+import io
 import os
 import shutil
 import signal
@@ -13,10 +14,10 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import confluent_kafka
 from confluent_kafka.admin import AdminClient
@@ -183,25 +184,62 @@ class KafkalikeSide(Side):
 # Probes.
 
 
-def known_brokers(port: int) -> int:
-    """How many brokers the one at `port` knows of (Metadata v1 of no topic).  Raises OSError."""
-    body = struct.pack(">hhih", 3, 1, 1, -1) + struct.pack(">i", 0)
-    with socket.create_connection(("127.0.0.1", port), 2.0) as connection:
+@dataclass(frozen=True)
+class Seen:
+    """Metadata as one broker tells it."""
+
+    brokers: dict[int, str]
+    """Id -> HOST:PORT."""
+    partitions: dict[int, tuple[int, int]]
+    """Of the topic asked for: leader, and how many replicas are in sync; none while it is unknown."""
+
+
+def ask_metadata(address: str, topic_name: str | None = None) -> Seen:
+    """Metadata v1 of one topic or none, from this very broker.  Raises OSError, struct.error."""
+    body = struct.pack(">hhih", 3, 1, 1, -1)
+    if topic_name is None:
+        body += struct.pack(">i", 0)
+    else:
+        body += struct.pack(f">ih{len(topic_name)}s", 1, len(topic_name), topic_name.encode())
+    host, _, port = address.rpartition(":")
+    with socket.create_connection((host, int(port)), 5.0) as connection:
         connection.sendall(struct.pack(">i", len(body)) + body)
-        answer = b""
-        while len(answer) < 12:
-            data = connection.recv(65536)
-            if not data:
-                raise ConnectionResetError("the broker hung up")
-            answer += data
-    return int(struct.unpack_from(">iii", answer)[2])
+        with connection.makefile("rb") as answer:
+            data = io.BytesIO(answer.read(*struct.unpack(">i", answer.read(4))))
+
+    def number(form: str) -> int:
+        return int(struct.unpack(form, data.read(struct.calcsize(form)))[0])
+
+    def text() -> str:
+        return data.read(max(0, number(">h"))).decode()
+
+    number(">i")  # correlation id
+    brokers: dict[int, str] = {}
+    for _ in range(number(">i")):
+        broker_id, host, port_number = number(">i"), text(), number(">i")
+        text()  # rack
+        brokers[broker_id] = f"{host}:{port_number}"
+    number(">i")  # controller
+    partitions: dict[int, tuple[int, int]] = {}
+    for _ in range(number(">i")):
+        number(">h")
+        text()
+        number(">b")
+        for _ in range(number(">i")):
+            error, index, leader = number(">h"), number(">i"), number(">i")
+            data.read(4 * number(">i"))  # replicas
+            in_sync = number(">i")
+            data.read(4 * in_sync)
+            if error == 0:
+                partitions[index] = (leader, in_sync)
+    return Seen(brokers, partitions)
 
 
 def wait_until_answers(port: int, count: int, pids: list[int], folder: Path) -> None:
     deadline = time.monotonic() + START_LIMIT_S
     while True:
-        with contextlib.suppress(OSError):
-            if known_brokers(port) >= count:
+        with contextlib.suppress(OSError, struct.error):
+            if len(ask_metadata(f"127.0.0.1:{port}").brokers) >= count:
                 return
         if time.monotonic() > deadline or not all(Path(f"/proc/{pid}").exists() for pid in pids):
             raise RuntimeError(f"a cluster in {folder} did not start: {last_output(folder)}")
@@ -255,25 +293,32 @@ def topic(bootstrap: str, name: str, partitions: int, factor: int) -> Iterator[T
     )
     admin.create_topics([new], request_timeout=30)[name].result(TOPIC_LIMIT_S)
     try:
-        yield Topic(name, _leaders(admin, name, partitions, factor))
+        yield Topic(name, _leaders(bootstrap, name, partitions, factor))
     finally:
         admin.delete_topics([name], request_timeout=30)[name].result(TOPIC_LIMIT_S)
         time.sleep(SETTLE_S)
 
 
-def _leaders(admin: Any, name: str, partitions: int, factor: int) -> list[str]:
+def _leaders(bootstrap: str, name: str, partitions: int, factor: int) -> list[str]:
+    """Once every broker knows the whole topic: a leader that knows it serves it."""
     deadline = time.monotonic() + TOPIC_LIMIT_S
     while time.monotonic() < deadline:
-        metadata = admin.list_topics(timeout=10)
-        brokers: Mapping[int, Any] = metadata.brokers
-        found = metadata.topics.get(name)
-        parts = {} if found is None else found.partitions
-        if len(parts) == partitions and all(
-            part.leader in brokers and len(part.isrs) == factor for part in parts.values()
-        ):
-            leaders = ((number, brokers[part.leader]) for number, part in sorted(parts.items()))
-            return [f"{leader.host}:{leader.port}/{number}" for number, leader in leaders]
-        time.sleep(0.1)
+        with contextlib.suppress(OSError, struct.error):
+            told = [ask_metadata(address, name) for address in bootstrap.split(",")]
+            found = told[0].partitions
+            if (
+                all(one == told[0] for one in told)
+                and len(found) == partitions
+                and all(
+                    leader in told[0].brokers and in_sync == factor
+                    for leader, in_sync in found.values()
+                )
+            ):
+                return [
+                    f"{told[0].brokers[leader]}/{index}"
+                    for index, (leader, _) in sorted(found.items())
+                ]
+        time.sleep(0.05)
     raise RuntimeError(f"topic {name} has no leaders after {TOPIC_LIMIT_S:g} s")
 
 

@@ -100,8 +100,7 @@ class Comparison:
                 touch_memory()
                 for item in items:
                     for side, cluster in clusters:
-                        seconds = self._seconds if number else min(self._seconds, 2.0)
-                        context = Context(cluster, seconds, self._topic_bytes, self._load)
+                        context = Context(cluster, self._seconds, self._topic_bytes, self._load)
                         self._measure(number, item, side, context)
             for side, cluster in clusters:
                 memory = resident_mb(cluster.pids)
@@ -329,4 +328,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)
