@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
 
 from kafkalike.runtime.ports import Clock
 from kafkalike.runtime.tasks import Tasks, sleep
@@ -76,6 +76,8 @@ class Features:
                     await self._read()
                 except SessionExpired:
                     return  # the watch set calls again in the new session
+                except CancelledError:
+                    raise  # the broker stops: nothing went wrong
                 except Exception:
                     self._logger.exception("cannot read %s", paths.FEATURE)
                     self._again = True

@@ -11,6 +11,7 @@ from typing import Any, Final
 from kafkalike.errors import NONE, NotController, error_name
 from kafkalike.messages.metadata import MetadataRequest, MetadataResponse
 from kafkalike.net.client import BrokerClient, PeerError
+from kafkalike.protocol.primitives import UnencodableMessage
 from kafkalike.runtime import tasks
 from kafkalike.runtime.ports import Clock, Network, Runtime
 
@@ -117,7 +118,10 @@ class AdminClient:
             )
             await client.connect()
             self._clients[address] = client
-        return await client.send(request)
+        try:
+            return await client.send(request)
+        except UnencodableMessage as error:
+            raise cli.UsageError(f"a value does not fit the request: {error}") from error
 
     def close(self) -> None:
         for client in self._clients.values():
