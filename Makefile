@@ -33,7 +33,7 @@ test: $(VENV)/test
 	deploy/setup kcat
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	PYTHONHASHSEED=0 $(BIN)/python -m pytest -rs $(ARGS)
+	PYTHONHASHSEED=0 $(BIN)/python -m pytest -rsR $(ARGS)
 
 lint: $(VENV)/test
 	$(BIN)/ruff check .
