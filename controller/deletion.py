@@ -5,7 +5,11 @@ that changes; the request in `/admin/delete_topics` stays and keeps the name tak
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, Final
 
+from twisted.internet.defer import DeferredList
+
+from kafkalike.runtime.tasks import as_deferred
 from kafkalike.types import TopicPartition
 from kafkalike.zk import admin, configs, paths, topics
 from kafkalike.zk.client import Check, Delete, Op, ZkError, retrying
@@ -15,6 +19,8 @@ from .partitions import PartitionStateMachine
 from .replicas import ReplicaStateMachine
 from .status import ReplicaStatus
 from .term import Term
+
+TOPICS_AT_ONCE: Final = 100
 
 
 def has_offline_replica(context: ControllerContext, topic: str) -> bool:
@@ -140,19 +146,22 @@ class TopicDeleter:
         """Bring every queued topic as far as it can go."""
         retry: list[Replica] = []
         startable: list[str] = []
+        gone: list[str] = []
         for topic in list(self._context.to_delete):
             statuses = [
                 self._context.replica_status(replica)
                 for replica in self._context.replicas_of(topic)
             ]
             if all(status is ReplicaStatus.DELETION_SUCCESSFUL for status in statuses):
-                await self._complete(topic)
+                gone.append(topic)
                 continue
             if ReplicaStatus.DELETION_STARTED in statuses:
                 continue
             retry.extend(self._context.replicas_in_status(topic, ReplicaStatus.DELETION_INELIGIBLE))
             if topic not in self._context.ineligible:
                 startable.append(topic)
+        if gone:
+            await self._complete(gone)
         await self._replicas.move(retry, ReplicaStatus.OFFLINE)
         if startable:
             await self._start(startable)
@@ -193,26 +202,47 @@ class TopicDeleter:
             ReplicaStatus.DELETION_STARTED,
         )
 
-    async def _complete(self, topic: str) -> None:
-        """All replicas are gone: remove the topic's znodes."""
-        self._term.watches.forget(paths.topic(topic))
+    async def _complete(self, names: Sequence[str]) -> None:
+        """All replicas of these topics are gone: remove their znodes."""
+        for topic in names:
+            self._term.watches.forget(paths.topic(topic))
         await self._replicas.move(
-            self._context.replicas_in_status(topic, ReplicaStatus.DELETION_SUCCESSFUL),
+            [
+                replica
+                for topic in names
+                for replica in self._context.replicas_in_status(
+                    topic, ReplicaStatus.DELETION_SUCCESSFUL
+                )
+            ],
             ReplicaStatus.NON_EXISTENT,
         )
-        await self._delete_znodes(topic)
-        self._term.remove_topic(topic)
-        self._term.logger.info("topic deleted topic=%s", topic)
+        await self._delete_znodes(names)
+        for topic in names:
+            self._term.remove_topic(topic)
+            self._term.logger.info("topic deleted topic=%s", topic)
 
-    async def _delete_znodes(self, topic: str) -> None:
-        """Partition states, then the config, then topic and request together.
+    async def _delete_znodes(self, names: Sequence[str]) -> None:
+        """Partition states, then the configs, then each topic and its request together.
 
         Kafka deletes topic, config and request one after the other.  A crash in between leaves a
         config behind, or a request that takes the next topic of that name away; not here.
         """
         zk, fence = self._term.zk, self._term.fence
-        await topics.delete_tree(zk, fence, paths.partitions(topic))
-        await configs.delete_topic_configs(zk, fence, [topic])
+        await topics.delete_trees(zk, fence, [paths.partitions(topic) for topic in names])
+        await configs.delete_topic_configs(zk, fence, names)
+        # Many are sent before the first answer is waited for.
+        for start in range(0, len(names), TOPICS_AT_ONCE):
+            deletions = [
+                as_deferred(self._delete_topic(topic))
+                for topic in names[start : start + TOPICS_AT_ONCE]
+            ]
+            outcomes: Any = await DeferredList(deletions, consumeErrors=True)
+            for succeeded, result in outcomes:
+                if not succeeded:
+                    result.raiseException()
+
+    async def _delete_topic(self, topic: str) -> None:
+        zk, fence = self._term.zk, self._term.fence
         last: list[Op] = [
             Check(paths.CONTROLLER_EPOCH, fence),
             Delete(paths.topic(topic)),
