@@ -174,11 +174,11 @@ class Connection:
     def _check_idle(self) -> None:
         idle_s = self._monotonic() - self.active_s
         max_idle_s = self._limits.max_idle_s
-        if self.busy:
-            self._idle_timer = self._wheel.call_later(max_idle_s, self._check_idle)
-        elif idle_s < max_idle_s:
+        if idle_s < max_idle_s:
             self._idle_timer = self._wheel.call_later(max_idle_s - idle_s, self._check_idle)
         else:
+            # Also while a request waits: input is held back then, so a client that has gone away
+            # would not be noticed for as long as it asked to wait.
             # Not `close`: a peer that has not read its answer by now will not do so.
             self._on_expired()
             self.abort("idle")

@@ -85,15 +85,14 @@ def test_an_idle_connection_is_closed_and_an_active_one_is_not() -> None:
     assert site.metrics.value("kafka.network", "SocketServer", "ExpiredConnectionsKilledCount") == 2
 
 
-def test_a_connection_whose_request_waits_is_not_idle() -> None:
+def test_a_client_that_left_while_its_request_waits_is_noticed_by_idleness() -> None:
+    """As the original: input is held back meanwhile, so nothing else would tell."""
     site = Site(max_idle_s=10.0)
     caller = site.client()
     caller.send((MetadataRequest(), 9))
-    site.advance(25.0)
+    site.advance(9.0)
     assert not closed(caller)
-    site.broker.handlers.waiting[0].callback(MetadataResponse())
-    assert caller.answer(MetadataResponse, 9)[0] == 1
-    site.advance(25.0)
+    site.advance(3.0)
     assert closed(caller)
 
 
