@@ -36,6 +36,7 @@ from kafkalike.messages.topics import (
     DeleteTopicsRequest,
     DeleteTopicsResponse,
 )
+from kafkalike.runtime.tasks import as_deferred
 from kafkalike.types import NO_LEADER, ZERO_UUID, TopicPartition
 
 from ..auth.authorizer import Authorizer, Operation, ResourceType, allows_cluster
@@ -53,6 +54,7 @@ _Deleted = DeleteTopicsResponse.DeletableTopicResult
 _Grown = CreatePartitionsResponse.CreatePartitionsTopicResult
 
 _ID_DELETE_VERSION: Final = 6
+_DELETIONS_AT_ONCE: Final = 100
 
 
 class TopicsApi:
@@ -183,21 +185,39 @@ class TopicsApi:
             return response
         if any(name is not None and topic_id != ZERO_UUID for name, topic_id in wanted):
             raise InvalidRequest("Topic name and topic id cannot both be given")
-        waiting: dict[str, list[_Deleted]] = {}
+        asked: list[tuple[str, _Deleted]] = []
         for result in response.responses:
             try:
-                name = self._may_delete(result, ctx)
-                await self._admin.delete(name)
+                asked.append((self._may_delete(result, ctx), result))
             except KafkaError as error:
                 result.error_code = error.code
                 result.error_message = message_of(error)
-                continue
-            waiting.setdefault(name, []).append(result)
+        waiting: dict[str, list[_Deleted]] = {}
+        for start in range(0, len(asked), _DELETIONS_AT_ONCE):
+            # Many are sent before the first answer is waited for: the controller takes them together.
+            some = asked[start : start + _DELETIONS_AT_ONCE]
+            for (name, result), deletion in [
+                (one, as_deferred(self._ask_deletion(one[0]))) for one in some
+            ]:
+                problem = await deletion
+                if problem is not None:
+                    result.error_code = problem.code
+                    result.error_message = message_of(problem)
+                else:
+                    waiting.setdefault(name, []).append(result)
         counts = dict.fromkeys(waiting, 0)
         for name in await self._late(counts, request.timeout_ms, _still_there):
             for result in waiting[name]:
                 result.error_code = RequestTimedOut.code
         return response
+
+    async def _ask_deletion(self, topic: str) -> KafkaError | None:
+        """Put the wish into ZooKeeper; what went wrong, if anything."""
+        try:
+            await self._admin.delete(topic)
+        except KafkaError as error:
+            return error
+        return None
 
     def _deletion_refusal(self, version: int) -> int:
         if not self._controller.is_active:

@@ -9,7 +9,7 @@ import pathlib
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
-from kafkalike.errors import TopicAlreadyExists, error_class, error_name
+from kafkalike.errors import error_class, error_name
 from kafkalike.messages.catalog import APIS, find_api
 from kafkalike.messages.cluster import AlterPartitionReassignmentsRequest, ElectLeadersRequest
 from kafkalike.messages.groups import (
@@ -191,20 +191,13 @@ class Verbs:
                 left = [t.name for t in seen.topics if t.name in topics]
                 if left:
                     return f"{broker.name} still knows {', '.join(left)}"
-            return await self._still_there(topics, timeout_s)
+            return None
 
         await self._until(missing, timeout_s)
-
-    async def _still_there(self, topics: list[str], timeout_s: float) -> str | None:
-        """Brokers forget a topic before the controller is done with it: could they be made anew?"""
-        kind = CreateTopicsRequest.CreatableTopic
-        wanted = [kind(name=name, num_partitions=1, replication_factor=1) for name in topics]
-        request = CreateTopicsRequest(topics=wanted, validate_only=True, timeout_ms=1000)
-        response = await self._questions.ask_controller(
-            request, lambda answer: [one.error_code for one in answer.topics], timeout_s
-        )
-        left = [t.name for t in response.topics if t.error_code == TopicAlreadyExists.code]
-        return f"{', '.join(left)} wait for their deletion" if left else None
+        # Brokers forget a topic before the controller is done with it and its name is free.
+        left = await self._outsider().wait_deleted(topics, timeout_s)
+        if left:
+            raise WaitTimeout(f"{', '.join(left)} wait for their deletion")
 
     # -- waiting -------------------------------------------------------------------------------
 

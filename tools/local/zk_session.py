@@ -39,6 +39,7 @@ _REPLY: Final = struct.Struct(">iqi")
 _GET_ACL: Final = 6
 _CLOSE: Final = -11
 _POLL_S: Final = 0.01
+_DELETED_POLL_S: Final = 0.003
 _EPOCH_LIMIT_S: Final = 5.0
 
 
@@ -179,6 +180,10 @@ class Outsider:
         """As the server does when a session's time is up."""
         await self._threads.run(_end_session, self._connect, session_id, password)
 
+    async def wait_deleted(self, topics: Sequence[str], timeout_s: float) -> list[str]:
+        """Until nothing is left of these topics; those that are when time is up."""
+        return await self._threads.run(_wait_deleted, self._connect, topics, timeout_s)
+
     async def move_controller(self, broker_id: int, timeout_s: float) -> None:
         """Delete the controller's znode until `broker_id` has taken it.  Raises CommandError."""
         await self._threads.run(_move_controller, self._connect, broker_id, timeout_s)
@@ -190,6 +195,17 @@ def _end_session(connect: str, session_id: int, password: bytes) -> None:
         WireSession(connect, session_id=session_id, password=password),
     ):
         pass
+
+
+def _wait_deleted(connect: str, topics: Sequence[str], timeout_s: float) -> list[str]:
+    deadline_s = time.monotonic() + timeout_s
+    with WireSession(connect) as session:
+        while True:
+            there = {*session.children(paths.TOPICS), *session.children(paths.DELETE_TOPICS)}
+            left = [topic for topic in topics if topic in there]
+            if not left or time.monotonic() > deadline_s:
+                return left
+            time.sleep(_DELETED_POLL_S)
 
 
 def _move_controller(connect: str, broker_id: int, timeout_s: float) -> None:
