@@ -70,6 +70,11 @@ def print_error(message: str) -> None:
     sys.stderr.write(f"error: {message}\n")
 
 
+def print_note(message: str) -> None:
+    """Something to know that is no error; on stderr, so that results stay clean."""
+    sys.stderr.write(f"note: {message}\n")
+
+
 def parse_pairs(flag: str, texts: Iterable[str]) -> dict[str, str]:
     """`k=v` arguments as a mapping.  Raises UsageError."""
     pairs: dict[str, str] = {}

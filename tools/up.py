@@ -305,7 +305,8 @@ class _Supervisor:
         if self._args.output == "json":
             return
         lines = [
-            f"{len(cluster.brokers)} brokers are ready after {facts['seconds']:.2f} s",
+            f"{len(cluster.brokers)} broker{'s are' if len(cluster.brokers) > 1 else ' is'} ready"
+            f" after {facts['seconds']:.2f} s",
             f"bootstrap servers  {cluster.bootstrap}",
             f"zookeeper          {cluster.zookeeper}",
             f"directory          {cluster.directory}",

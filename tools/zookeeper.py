@@ -161,6 +161,8 @@ def _serve(args: argparse.Namespace) -> int:
             failed(error)
             return
         print(f"serving on {server.host}:{server.port}", flush=True)
+        if args.dir is None:
+            cli.print_note("the tree is in memory only; --dir keeps it")
 
     reactor.callWhenRunning(lambda: as_deferred(start()))
     reactor.addSystemEventTrigger("before", "shutdown", lambda: as_deferred(server.stop()))

@@ -370,6 +370,8 @@ def _print_plan(args: argparse.Namespace, plan: dict[str, dict[TopicPartition, i
     else:
         print()
         cli.print_table(("GROUP", "TOPIC", "PARTITION", "NEW-OFFSET"), rows)
+    if not args.execute:
+        cli.print_note("nothing was changed; --execute does it")
 
 
 async def _targets(
