@@ -70,6 +70,16 @@ _WITHOUT_EFFECT: Final = (
 )
 """Settings that are accepted because every server.properties has them; one loop serves all."""
 
+_POSITIVE: Final = (
+    "zookeeper.session.timeout.ms",
+    "default.replication.factor",
+    "connections.max.idle.ms",
+    "replica.lag.time.max.ms",
+    "replica.socket.timeout.ms",
+    "request.timeout.ms",
+)
+"""Settings that Kafka takes at any value and that nothing works with below 1."""
+
 _MS_PER_MINUTE: Final = 60_000
 _MS_PER_HOUR: Final = 3_600_000
 
@@ -157,6 +167,9 @@ class BrokerConfig(BrokerKeys):
             raise ConfigError(
                 "broker.id", self.broker_id, "expected 0 or more, or -1 with id generation enabled"
             )
+        for name in _POSITIVE:
+            if (number := self.values[name]) < 1:
+                raise ConfigError(name, number, "expected 1 or more")
         wait = self.replica_fetch_wait_max_ms
         if wait > self.replica_socket_timeout_ms:
             raise ConfigError(
