@@ -6,6 +6,7 @@ group keys of version 2 with values of version 3.  Everything that any Kafka wro
 
 from collections.abc import Iterator, Mapping
 from struct import Struct
+from struct import error as StructError
 from typing import Final
 
 from kafkalike.messages.stored import (
@@ -18,7 +19,8 @@ from kafkalike.messages.stored import (
     stored_version,
 )
 from kafkalike.protocol.primitives import MalformedMessage
-from kafkalike.records.record import Record
+from kafkalike.records.record import MalformedRecord, Record, read_varint
+from kafkalike.runtime.ports import Buffer
 from kafkalike.types import TopicPartition
 
 from .group import Group, GroupState, Member
@@ -129,12 +131,61 @@ def tombstone(key: bytes, now_ms: int) -> Record:
 # -- reading -----------------------------------------------------------------------------------
 
 
+def key_values(payload: Buffer, count: int) -> Iterator[tuple[bytes | None, bytes | None]]:
+    """Key and value of each record of an uncompressed payload; headers are passed over.
+
+    A load reads a million of them: lengths of one and two bytes are read in place.  Raises
+    MalformedRecord.
+    """
+    data = bytes(payload)
+    position = 0
+    try:
+        for _ in range(count):
+            length, position = _length(data, position)
+            end = position + length
+            position += 1  # attributes
+            while data[position] & 0x80:  # timestamp
+                position += 1
+            position += 1
+            while data[position] & 0x80:  # offset
+                position += 1
+            size, position = _length(data, position + 1)
+            key = None
+            if size >= 0:
+                key = data[position : position + size]
+                position += size
+            size, position = _length(data, position)
+            value = None
+            if size >= 0:
+                value = data[position : position + size]
+                position += size
+            if length < 0 or position > end or end > len(data):
+                raise MalformedRecord(f"a record does not end at byte {end}")
+            position = end
+            yield key, value
+    except IndexError:
+        raise MalformedRecord(f"a record runs out of the data at byte {position}") from None
+
+
+def _length(data: bytes, position: int) -> tuple[int, int]:
+    byte = data[position]
+    if byte < 0x80:
+        return (byte >> 1) ^ -(byte & 1), position + 1
+    second = data[position + 1]
+    if second < 0x80:
+        byte = byte & 0x7F | second << 7
+        return (byte >> 1) ^ -(byte & 1), position + 2
+    return read_varint(data, position)
+
+
 def read_key(data: bytes) -> tuple[str, TopicPartition | None] | None:
     """(group, partition) of an offset key, (group, None) of a group key, None for other kinds.
 
     Raises MalformedMessage.
     """
     version = stored_version(data)
+    if version == OFFSET_KEY_VERSION:
+        return _read_offset_key(data)
     if 0 <= version <= OFFSET_KEY_VERSION:
         key = decode_versioned(OffsetCommitKey, data)
         return key.group, TopicPartition(key.topic, key.partition)
@@ -143,8 +194,31 @@ def read_key(data: bytes) -> tuple[str, TopicPartition | None] | None:
     return None
 
 
+def _read_offset_key(data: bytes) -> tuple[str, TopicPartition]:
+    """The key that is written, without the detour of a message."""
+    try:
+        _, size = _PREFIX.unpack_from(data)
+        topic_at = _PREFIX.size + size + _LENGTH.size
+        (topic_size,) = _LENGTH.unpack_from(data, topic_at - _LENGTH.size)
+        (partition,) = _PARTITION.unpack_from(data, topic_at + topic_size)
+    except StructError:
+        raise MalformedMessage(f"offset key of {len(data)} bytes is cut") from None
+    if size < 0 or topic_size < 0 or topic_at + topic_size + _PARTITION.size > len(data):
+        raise MalformedMessage(f"offset key with names of {size} and {topic_size} bytes")
+    group = data[_PREFIX.size : _PREFIX.size + size].decode(errors="replace")
+    topic = data[topic_at : topic_at + topic_size].decode(errors="replace")
+    return group, TopicPartition(topic, partition)
+
+
 def read_offset(data: bytes) -> OffsetAndMetadata:
     """A committed offset.  Raises MalformedMessage."""
+    if len(data) >= _VALUE_3.size + _TIMESTAMP.size:
+        version, offset, leader_epoch, size = _VALUE_3.unpack_from(data)
+        end = _VALUE_3.size + size
+        if version == OFFSET_VALUE_VERSION and size >= 0 and end + _TIMESTAMP.size <= len(data):
+            (timestamp,) = _TIMESTAMP.unpack_from(data, end)
+            metadata = data[_VALUE_3.size : end].decode(errors="replace")
+            return OffsetAndMetadata(offset, leader_epoch, metadata, timestamp)
     value = decode_versioned(OffsetCommitValue, data)
     return OffsetAndMetadata(
         value.offset,

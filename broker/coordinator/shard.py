@@ -7,13 +7,13 @@ leader does not lose what it holds.
 """
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from kafkalike.errors import CorruptMessage, KafkaStorageError
 from kafkalike.protocol.primitives import MalformedMessage
 from kafkalike.records.batch import NO_PRODUCER_ID, CorruptBatch, RecordBatch
-from kafkalike.records.compression import DecompressionError
+from kafkalike.records.compression import DecompressionError, decompress
 from kafkalike.records.control import EndTransactionMarker, read_marker
 from kafkalike.records.record import MalformedRecord
 from kafkalike.records.scan import AnyBatch, iterate_batches
@@ -22,7 +22,7 @@ from kafkalike.types import TopicPartition
 
 from ..log.log import FetchIsolation, Log
 from .group import Group
-from .records import read_group, read_key, read_offset
+from .records import key_values, read_group, read_key, read_offset
 
 SLICE_S: Final = 0.010
 """How long a slice of loading may hold up the loop."""
@@ -141,15 +141,14 @@ class ShardLoad:
                 return
             if batch.is_transactional and batch.producer_id != NO_PRODUCER_ID:
                 target = self._open.setdefault(batch.producer_id, {})
-        for record in batch.records():
+        for key, value in _key_values(batch):
             self.record_count += 1
-            key = record.key
             if key is None:
-                self._logger.warning("a record without key at offset %d is skipped", record.offset)
-            elif record.value is None:
+                self._logger.warning("a record without key at offset %d is skipped", base_offset)
+            elif value is None:
                 target.pop(key, None)
             else:
-                target[key] = (record.value, base_offset)
+                target[key] = (value, base_offset)
 
     def _end_transaction(self, producer_id: int, marker: EndTransactionMarker) -> None:
         offsets = self._open.pop(producer_id, None)
@@ -166,7 +165,7 @@ class ShardLoad:
         self.groups = {}
         self.producers = {}
         offsets: list[tuple[str, TopicPartition, bytes, int]] = []
-        for count, (key, (value, base_offset)) in enumerate(list(self._latest.items())):
+        for count, (key, (value, base_offset)) in enumerate(self._latest.items()):
             if count % _CHECK_EVERY == 0:
                 yield
             self._build_one(key, value, base_offset, offsets)
@@ -227,3 +226,9 @@ class ShardLoad:
 
     def _skip(self, error: MalformedMessage) -> None:
         self._logger.error("a record of %s is skipped: %s", self._log.topic_partition, error)
+
+
+def _key_values(batch: AnyBatch) -> Iterable[tuple[bytes | None, bytes | None]]:
+    if isinstance(batch, RecordBatch):
+        return key_values(decompress(batch.codec, batch.payload()), batch.count)
+    return ((record.key, record.value) for record in batch.records())

@@ -1,6 +1,7 @@
 """What a coordinator finds when it becomes leader, and what it answers meanwhile."""
 
 import logging
+import random
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from kafkalike.broker.coordinator.groups import abs_java_hash
 from kafkalike.broker.coordinator.records import (
     group_key,
     group_record,
+    key_values,
     offset_key,
     offset_value,
     read_group,
@@ -31,10 +33,10 @@ from kafkalike.messages.stored import (
     OffsetCommitValue,
     encode_versioned,
 )
-from kafkalike.records.batch import encode_batch
+from kafkalike.records.batch import RecordBatch, encode_batch
 from kafkalike.records.compression import Codec
 from kafkalike.records.control import EndTransactionMarker, encode_marker
-from kafkalike.records.record import Record
+from kafkalike.records.record import MalformedRecord, Record
 from kafkalike.types import TopicPartition
 
 from .support import GROUP, World, join_call
@@ -328,6 +330,36 @@ def test_key_of_the_reference() -> None:
     )
     assert read_key(group_key("\u00e4")) == ("\u00e4", None)
     assert read_key(b"\0\3\0\0") is None
+
+
+def test_quick_reading_of_records_agrees_with_the_careful_one() -> None:
+    chance = random.Random(5)
+    for _ in range(300):
+        records = [
+            Record(
+                None
+                if chance.random() < 0.1
+                else chance.randbytes(chance.choice((0, 5, 63, 64, 9000))),
+                None
+                if chance.random() < 0.3
+                else chance.randbytes(chance.choice((0, 9, 70, 20_000))),
+                chance.choice((0, 1, 1 << 40)),
+                ((b"h", b"v"),) if chance.random() < 0.2 else (),
+            )
+            for _ in range(chance.randrange(1, 5))
+        ]
+        payload = RecordBatch(encode_batch(records)).payload()
+        found = list(key_values(payload, len(records)))
+        assert found == [(record.key, record.value) for record in records]
+        cut = payload[: chance.randrange(len(payload))]
+        with pytest.raises(MalformedRecord):
+            list(key_values(cut, len(records)))
+
+
+def test_negative_and_too_long_lengths_are_refused() -> None:
+    for payload in (b"\x01", b"\x0e\0\0\0\x10\0\0", b"\xff" * 11, b"\x08\0\0\0\x01\x01"):
+        with pytest.raises(MalformedRecord):
+            list(key_values(payload, 1))
 
 
 @pytest.mark.parametrize("version", range(5))

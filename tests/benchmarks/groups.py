@@ -1,0 +1,306 @@
+"""Many consumer groups at once: time to form them, heartbeats at the rate clients send them and as fast
+as they go, commits, memory of a member.
+
+    python -m tests.benchmarks.groups BOOTSTRAP [--groups 1000] [--members 5] [--seconds 10] [--pid N]
+
+Works against any broker.  Members of a group talk through connections of their own to the group's
+coordinator, shared with members of other groups.
+"""
+
+import argparse
+import asyncio
+import itertools
+import time
+from pathlib import Path
+from typing import Any
+
+from kafkalike.messages.catalog import response_class
+from kafkalike.messages.groups import (
+    FindCoordinatorRequest,
+    HeartbeatRequest,
+    JoinGroupRequest,
+    SyncGroupRequest,
+)
+from kafkalike.messages.metadata import MetadataRequest
+from kafkalike.messages.offsets import OffsetCommitRequest
+from kafkalike.messages.stored import ConsumerProtocolSubscription, encode_versioned
+from kafkalike.messages.topics import CreateTopicsRequest
+from kafkalike.protocol.headers import decode_response_header
+from kafkalike.protocol.struct import Request
+from tests.differential.case import frame
+
+TOPIC = "bench-groups"
+HEARTBEAT_S = 3.0
+SESSION_MS = 45_000
+VERSIONS = {3: 12, 8: 9, 10: 4, 11: 9, 12: 4, 14: 5, 19: 7}
+
+
+class Link:
+    """One connection; requests may be in flight together, answers come in order."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writer = writer
+        self._ids = itertools.count(1)
+        self._waiting: dict[int, tuple[asyncio.Future[Any], type[Request], int]] = {}
+        self._task = asyncio.create_task(self._receive(reader))
+
+    @classmethod
+    async def open(cls, host: str, port: int) -> "Link":
+        return cls(*await asyncio.open_connection(host, port))
+
+    async def ask(self, request: Request) -> Any:
+        version = VERSIONS[request.api_key]
+        number = next(self._ids)
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._waiting[number] = (future, type(request), version)
+        self._writer.write(frame(request, version, correlation_id=number))
+        return await future
+
+    async def _receive(self, reader: asyncio.StreamReader) -> None:
+        while True:
+            size = int.from_bytes(await reader.readexactly(4), "big")
+            data = await reader.readexactly(size)
+            future, kind, version = self._waiting.pop(int.from_bytes(data[:4], "big"))
+            _, position = decode_response_header(data, kind.api_key, version)
+            answer = response_class(kind.api_key).decode(data, version, position)
+            if not future.done():
+                future.set_result(answer)
+
+    def close(self) -> None:
+        self._task.cancel()
+        self._writer.close()
+
+
+class Member:
+    def __init__(self, link: Link, group: str) -> None:
+        self.link = link
+        self.group = group
+        self.member_id = ""
+        self.generation = -1
+
+    async def join(self) -> Any:
+        request = JoinGroupRequest(
+            group_id=self.group,
+            session_timeout_ms=SESSION_MS,
+            rebalance_timeout_ms=60_000,
+            protocol_type="consumer",
+            protocols=[
+                JoinGroupRequest.JoinGroupRequestProtocol(
+                    name="range",
+                    metadata=encode_versioned(ConsumerProtocolSubscription(topics=[TOPIC]), 1),
+                )
+            ],
+        )
+        while True:
+            request.member_id = self.member_id
+            answer = await self.link.ask(request)
+            self.member_id = answer.member_id or self.member_id
+            if answer.error_code == 0:
+                self.generation = answer.generation_id
+                return answer
+            await asyncio.sleep(0 if answer.error_code == 79 else 0.1)
+
+    async def sync(self, joined: Any) -> int:
+        request = SyncGroupRequest(
+            group_id=self.group,
+            generation_id=self.generation,
+            member_id=self.member_id,
+            protocol_type="consumer",
+            protocol_name="range",
+            assignments=[
+                SyncGroupRequest.SyncGroupRequestAssignment(
+                    member_id=member.member_id, assignment=b"\0\0" + bytes(60)
+                )
+                for member in joined.members
+            ],
+        )
+        code: int = (await self.link.ask(request)).error_code
+        return code
+
+    async def beat(self) -> int:
+        request = HeartbeatRequest(
+            group_id=self.group, generation_id=self.generation, member_id=self.member_id
+        )
+        code: int = (await self.link.ask(request)).error_code
+        return code
+
+    async def commit(self, offset: int) -> int:
+        topic = OffsetCommitRequest.OffsetCommitRequestTopic
+        request = OffsetCommitRequest(
+            group_id=self.group,
+            generation_id_or_member_epoch=self.generation,
+            member_id=self.member_id,
+            topics=[
+                topic(
+                    name=TOPIC,
+                    partitions=[
+                        topic.OffsetCommitRequestPartition(
+                            partition_index=0, committed_offset=offset
+                        )
+                    ],
+                )
+            ],
+        )
+        answer = await self.link.ask(request)
+        code: int = answer.topics[0].partitions[0].error_code
+        return code
+
+
+def rss_bytes(pid: int) -> int:
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def percentiles(times: list[float]) -> str:
+    ordered = sorted(times)
+    marks = {"p50": 0.5, "p99": 0.99, "p99.9": 0.999, "max": 1.0}
+    return " ".join(
+        f"{name} {ordered[min(int(len(ordered) * at), len(ordered) - 1)] * 1000:.1f} ms"
+        for name, at in marks.items()
+    )
+
+
+async def create_topic(seed: Link) -> None:
+    metadata = await seed.ask(MetadataRequest(topics=[]))
+    places = {broker.node_id: (broker.host, broker.port) for broker in metadata.brokers}
+    controller = await Link.open(*places[metadata.controller_id])
+    topic = CreateTopicsRequest.CreatableTopic(name=TOPIC, num_partitions=1, replication_factor=1)
+    await controller.ask(CreateTopicsRequest(topics=[topic], timeout_ms=10_000))
+    controller.close()
+
+
+async def coordinators(seed: Link, groups: list[str]) -> dict[str, tuple[str, int]]:
+    found: dict[str, tuple[str, int]] = {}
+    while len(found) < len(groups):
+        missing = [group for group in groups if group not in found]
+        answer = await seed.ask(FindCoordinatorRequest(coordinator_keys=missing))
+        found.update({c.key: (c.host, c.port) for c in answer.coordinators if not c.error_code})
+        await asyncio.sleep(0.1)
+    return found
+
+
+async def form(members: list[Member]) -> None:
+    """One group: all join, lead by whoever is told to, and get their assignments."""
+    first = await members[0].join()
+    if len(members) > 1:
+        others = [asyncio.create_task(member.join()) for member in members[1:]]
+        await asyncio.sleep(0.05)
+        del first
+        while not all(task.done() for task in others):
+            first = await members[0].join()
+            await asyncio.sleep(0)
+        joined = [first, *(task.result() for task in others)]
+    else:
+        joined = [first]
+    codes = await asyncio.gather(*(m.sync(j) for m, j in zip(members, joined, strict=True)))
+    if any(codes):
+        await form_again(members)
+
+
+async def form_again(members: list[Member]) -> None:
+    while True:
+        joined = await asyncio.gather(*(member.join() for member in members))
+        codes = await asyncio.gather(*(m.sync(j) for m, j in zip(members, joined, strict=True)))
+        if not any(codes):
+            return
+
+
+async def at_rate(members: list[Member], seconds: float) -> tuple[list[float], list[int]]:
+    """Every member once in HEARTBEAT_S, evenly spread."""
+    times: list[float] = []
+    codes: list[int] = []
+
+    async def one(member: Member) -> None:
+        begin = time.perf_counter()
+        codes.append(await member.beat())
+        times.append(time.perf_counter() - begin)
+
+    step_s = HEARTBEAT_S / len(members)
+    begin_s = time.perf_counter()
+    tasks: list[asyncio.Task[None]] = []
+    for number in itertools.count():
+        due_s = begin_s + number * step_s
+        if due_s - begin_s > seconds:
+            break
+        wait_s = due_s - time.perf_counter()
+        if wait_s > 0:
+            await asyncio.sleep(wait_s)
+        tasks.append(asyncio.create_task(one(members[number % len(members)])))
+    await asyncio.gather(*tasks)
+    return times, codes
+
+
+async def flat_out(members: list[Member], seconds: float, what: str) -> tuple[float, list[float]]:
+    """One call in flight for each of 100 members."""
+    times: list[float] = []
+    end_s = time.perf_counter() + seconds
+    bad: list[int] = []
+
+    async def loop(member: Member) -> None:
+        number = 0
+        while (begin := time.perf_counter()) < end_s:
+            code = await (member.beat() if what == "beat" else member.commit(number))
+            times.append(time.perf_counter() - begin)
+            number += 1
+            if code:
+                bad.append(code)
+
+    step = max(len(members) // 100, 1)
+    begin_s = time.perf_counter()
+    await asyncio.gather(*(loop(member) for member in members[::step]))
+    assert not bad, bad[:5]
+    return len(times) / (time.perf_counter() - begin_s), times
+
+
+async def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("bootstrap")
+    parser.add_argument("--groups", type=int, default=1000)
+    parser.add_argument("--members", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--pid", type=int, action="append", default=[])
+    args = parser.parse_args()
+    host, _, port = args.bootstrap.split(",")[0].rpartition(":")
+    seed = await Link.open(host, int(port))
+    await create_topic(seed)
+    names = [f"bench-{number}" for number in range(args.groups)]
+    places = await coordinators(seed, names)
+    await asyncio.sleep(1)
+    links: dict[tuple[str, int, int, int], Link] = {}
+    groups: list[list[Member]] = []
+    for number, name in enumerate(names):
+        members = []
+        for slot in range(args.members):
+            key = (*places[name], slot, number % 8)
+            if key not in links:
+                links[key] = await Link.open(*places[name])
+            members.append(Member(links[key], name))
+        groups.append(members)
+    before = [rss_bytes(pid) for pid in args.pid]
+    begin_s = time.perf_counter()
+    for chunk in range(0, len(groups), 8):
+        await asyncio.gather(*(form(members) for members in groups[chunk : chunk + 8]))
+    members = [member for group in groups for member in group]
+    took_s = time.perf_counter() - begin_s
+    print(
+        f"{len(groups)} groups of {args.members} formed in {took_s:.1f} s, {len(links)} connections"
+    )
+    grown = sum(rss_bytes(pid) for pid in args.pid) - sum(before)
+    if args.pid:
+        print(f"memory of a member: {grown / len(members):.0f} bytes in all brokers")
+    times, codes = await at_rate(members, args.seconds)
+    print(
+        f"heartbeats every {HEARTBEAT_S:g} s: {len(times) / args.seconds:.0f}/s {percentiles(times)}"
+        f" errors {sum(map(bool, codes))}"
+    )
+    for what in ("beat", "commit"):
+        rate, times = await flat_out(members, args.seconds, what)
+        print(f"{what}s as fast as they go: {rate:.0f}/s {percentiles(times)}")
+    for link in [seed, *links.values()]:
+        link.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
