@@ -151,6 +151,8 @@ def cases() -> Iterator[Case]:
         yield fetched(version)
     yield by_static_members()
     yield many_groups()
+    story = Offsets("offsets-no-groups").do(OffsetFetchRequest(groups=[]), 8)
+    yield story.case("offset-fetch-no-groups", differs="OffsetFetch 8 and up without groups")
     yield from deleted()
 
 

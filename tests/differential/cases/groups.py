@@ -247,12 +247,19 @@ def cases() -> Iterator[Case]:
     yield from described()
     yield from listing()
     yield from deleting()
+    yield named_twice()
     for version in versions_of(ConsumerGroupHeartbeatRequest):
         heartbeat = ConsumerGroupHeartbeatRequest(group_id="groups-new", rebalance_timeout_ms=1000)
         yield Case(f"consumer-group-heartbeat-v{version}", [Ask(heartbeat, version)])
     for version in versions_of(ConsumerGroupDescribeRequest):
         describe = ConsumerGroupDescribeRequest(group_ids=["groups-new", "groups-newer"])
         yield Case(f"consumer-group-describe-v{version}", [Ask(describe, version)])
+
+
+def named_twice() -> Case:
+    story = Story("groups-twice", 3)
+    story.join(None, protocols=(*RANGE, *RANGE))
+    return story.case("group-protocol-twice", differs="JoinGroup that names a protocol twice")
 
 
 def finding() -> Iterator[Case]:
