@@ -6,6 +6,7 @@ import subprocess
 import sys
 from typing import Any
 
+import confluent_kafka
 import pytest
 
 from kafkalike.testing import Cluster
@@ -37,6 +38,26 @@ def same(*files: pathlib.Path) -> None:
     assert "/brokers/topics/moved" in trees[0]
 
 
+def group(bootstrap: str) -> Any:
+    settings = {"bootstrap.servers": bootstrap, "group.id": "moving", "enable.auto.commit": False}
+    return confluent_kafka.Consumer(settings)
+
+
+def commit(bootstrap: str, offset: int) -> None:
+    consumer = group(bootstrap)
+    consumer.commit(
+        offsets=[confluent_kafka.TopicPartition("moved", 0, offset)], asynchronous=False
+    )
+    consumer.close()
+
+
+def committed(bootstrap: str) -> int:
+    consumer = group(bootstrap)
+    (found,) = consumer.committed([confluent_kafka.TopicPartition("moved", 0)], timeout=30)
+    consumer.close()
+    return int(found.offset)
+
+
 @pytest.mark.real_zookeeper
 def test_there_and_back(tmp_path: pathlib.Path, zookeeper_address: str, chroot: str) -> None:
     ensemble = zookeeper_address + chroot
@@ -45,6 +66,8 @@ def test_there_and_back(tmp_path: pathlib.Path, zookeeper_address: str, chroot: 
     with Cluster(3, directory=home) as cluster:
         cluster.create_topic("moved", partitions=1, config={"retention.bytes": 12345})
         produce(cluster.bootstrap_servers, "moved", [b"1"])
+        cluster.prepare_groups()
+        commit(cluster.bootstrap_servers, 1)
         code, text = command("export", first, "--dir", home / "coordination")
         assert code == 1, "a service that runs is not touched"
     code, text = command("export", first, "--dir", home / "coordination")
@@ -55,6 +78,8 @@ def test_there_and_back(tmp_path: pathlib.Path, zookeeper_address: str, chroot: 
         cluster.wait_isr_full("moved")
         produce(cluster.bootstrap_servers, "moved", [b"2"])
         assert consume(cluster.bootstrap_servers, "moved", 2) == [b"1", b"2"]
+        assert committed(cluster.bootstrap_servers) == 1
+        commit(cluster.bootstrap_servers, 2)
         code, text = command("export", second, "--zookeeper", ensemble)
         assert (code, text) == (1, "error: brokers are running: 1, 2, 3; stop them first\n")
     code, text = command("export", second, "--zookeeper", ensemble)
@@ -69,6 +94,7 @@ def test_there_and_back(tmp_path: pathlib.Path, zookeeper_address: str, chroot: 
         cluster.wait_isr_full("moved")
         produce(cluster.bootstrap_servers, "moved", [b"3"])
         assert consume(cluster.bootstrap_servers, "moved", 3) == [b"1", b"2", b"3"]
+        assert committed(cluster.bootstrap_servers) == 2
     code, text = command("export", third, "--dir", home / "coordination")
     assert code == 0, text
     code, text = command("import", third, "--zookeeper", ensemble)
