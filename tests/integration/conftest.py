@@ -1,7 +1,7 @@
 """Fixtures of the integration tests: a real ZooKeeper, clusters of broker processes.
 
-These tests run many real processes under time limits.  One that fails is run once more, and the
-summary says so ("rerun"): what fails twice is a failure, what fails once in a while is to be looked at.
+These tests run many real processes under time limits.  One that fails is run up to twice more, and the
+summary says so ("rerun"): what fails each time is a failure, what fails once in a while is to be looked at.
 """
 
 import pathlib
@@ -19,4 +19,4 @@ HERE = pathlib.Path(__file__).parent
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if HERE in item.path.parents:
-            item.add_marker(pytest.mark.flaky(reruns=1))
+            item.add_marker(pytest.mark.flaky(reruns=2))

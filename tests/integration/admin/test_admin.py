@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -76,6 +77,11 @@ def moves_file(folder: Path, *moves: tuple[str, int, list[int]]) -> str:
     partitions = [{"topic": t, "partition": p, "replicas": r} for t, p, r in moves]
     path.write_text(json.dumps({"version": 1, "partitions": partitions}))
     return str(path)
+
+
+def holds(path: Path, text: str) -> bool:
+    """Whether a file that is being replaced now and then has come to hold `text`."""
+    return path.exists() and text in path.read_text()
 
 
 def test_replicas_move_and_everything_agrees(make_cluster: ClusterMaker, tmp_path: Path) -> None:
@@ -200,7 +206,7 @@ def test_what_an_unclean_election_costs_is_in_the_ledger(make_cluster: ClusterMa
 
 
 def test_differences_are_found(make_cluster: ClusterMaker) -> None:
-    cluster = make_cluster(3)
+    cluster = make_cluster(3, replica_high_watermark_checkpoint_interval_ms="200")
     make_topic(cluster, "same", "1:2:3")
     clients.produce(cluster.bootstrap, "same", clients.payloads(300), partition=0)
     assert verify(cluster).code == 0
@@ -217,6 +223,9 @@ def test_differences_are_found(make_cluster: ClusterMaker) -> None:
     on_disk = verify(cluster, "--dir", str(cluster.folder))
     assert on_disk.code == 1 and "(broker 2)" in on_disk.value["differences"][0]["where"]
     for broker in cluster.brokers:
+        # what is compared afterwards ends at the checkpointed high watermark
+        path = broker.data / "replication-offset-checkpoint"
+        eventually(partial(holds, path, "same 0 300"), 30, what="checkpoint at 300")
         broker.kill()
     on_disk = admin("verify", "--dir", str(cluster.folder), "--output", "json")
     assert on_disk.code == 1 and len(on_disk.value["differences"]) == 1
