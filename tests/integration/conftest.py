@@ -1,7 +1,8 @@
 """Fixtures of the integration tests: a real ZooKeeper, clusters of broker processes.
 
-These tests run many real processes under time limits.  One that fails is run up to twice more, and the
-summary says so ("rerun"): what fails each time is a failure, what fails once in a while is to be looked at.
+These tests run many real processes under time limits.  One that fails is run up to twice more, and
+the summary says so ("rerun"): what fails each time is a failure, what fails once in a while is to
+be looked at.
 """
 
 import pathlib
