@@ -557,7 +557,7 @@ class GroupCoordinator:
         verification: Any = None,
     ) -> "Codes | Deferred[Codes]":
         limit = self._config.offset_metadata_max_bytes
-        fitting = {tp: v for tp, v in offsets.items() if _characters(v.metadata) <= limit}
+        fitting = {tp: v for tp, v in offsets.items() if java_length(v.metadata) <= limit}
         codes = {tp: NONE if tp in fitting else OffsetMetadataTooLarge.code for tp in offsets}
         if not fitting:
             return codes
@@ -865,7 +865,7 @@ def _fetched(group: Group, partition: TopicPartition, require_stable: bool) -> F
     return FetchedOffset(value.offset, value.leader_epoch, value.metadata)
 
 
-def _characters(text: str) -> int:
+def java_length(text: str) -> int:
     """Length as Java counts it, in UTF-16 units."""
     return len(text) if text.isascii() else len(text.encode("utf-16-be", "surrogatepass")) // 2
 

@@ -33,7 +33,7 @@ from kafkalike.types import NO_EPOCH, TopicPartition
 
 from ..auth.authorizer import Authorizer, Operation, ResourceType
 from ..cluster.metadata_cache import MetadataCache
-from ..coordinator.groups import GroupCoordinator
+from ..coordinator.groups import GroupCoordinator, java_length
 from ..coordinator.values import (
     NO_OFFSET,
     NO_TIMESTAMP,
@@ -164,7 +164,7 @@ class OffsetsApi:
         codes = {}
         for key, partition in valid.items():
             codes[key] = NONE
-            if len(partition.committed_metadata or "") > self._metadata_limit:
+            if java_length(partition.committed_metadata or "") > self._metadata_limit:
                 codes[key] = OffsetMetadataTooLarge.code
                 continue
             try:

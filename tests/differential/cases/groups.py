@@ -248,6 +248,8 @@ def cases() -> Iterator[Case]:
     yield from listing()
     yield from deleting()
     yield named_twice()
+    yield without_client_id()
+    yield static_from_elsewhere()
     for version in versions_of(ConsumerGroupHeartbeatRequest):
         heartbeat = ConsumerGroupHeartbeatRequest(group_id="groups-new", rebalance_timeout_ms=1000)
         yield Case(f"consumer-group-heartbeat-v{version}", [Ask(heartbeat, version)])
@@ -260,6 +262,23 @@ def named_twice() -> Case:
     story = Story("groups-twice", 3)
     story.join(None, protocols=(*RANGE, *RANGE))
     return story.case("group-protocol-twice", differs="JoinGroup that names a protocol twice")
+
+
+def without_client_id() -> Case:
+    story = Story("groups-no-client-id", 3)
+    story.join(None, client_id=None).learned("a").describe()
+    story.sync("a", ["a"]).describe()
+    return story.case("group-no-client-id")
+
+
+def static_from_elsewhere() -> Case:
+    """The process that takes a static member's place calls itself otherwise."""
+    story = Story("groups-elsewhere")
+    story.join(None, instance="i").learned("a")
+    story.sync("a", ["a"], instance="i").describe()
+    story.join(None, instance="i", client_id="another").learned("a2").describe()
+    story.join("a2", instance="i", client_id="third", session_ms=10_000).describe()
+    return story.case("group-static-from-elsewhere")
 
 
 def finding() -> Iterator[Case]:
