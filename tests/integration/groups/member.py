@@ -13,6 +13,7 @@ It commits every quarter of a second and leaves the group in good order when its
 """
 
 import asyncio
+import logging
 import sys
 import threading
 import time
@@ -74,6 +75,7 @@ def confluent(
         "topic.metadata.refresh.interval.ms": 2000,
         "reconnect.backoff.max.ms": 1000,
         "partition.assignment.strategy": "cooperative-sticky" if cooperative else "range",
+        "debug": "cgrp",
     }
     if instance is not None:
         settings["group.instance.id"] = instance
@@ -209,6 +211,9 @@ async def aio(bootstrap: str, group: str, topic: str, instance: str | None) -> N
 def main(words: list[str]) -> None:
     library, bootstrap, group, topic, *rest = words
     instance = rest[0] if rest else None
+    logging.basicConfig(
+        format="%(asctime)s %(levelname)s %(name)s %(message)s", level=logging.INFO
+    )
     if library == "kafka-python":
         kafka_python(bootstrap, group, topic, instance)
     elif library == "aiokafka":

@@ -6,6 +6,7 @@ a client of its own.  `check` says what must have held at every moment.
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final
 
 from confluent_kafka import KafkaException, Producer
@@ -29,7 +31,8 @@ from kafkalike.protocol.struct import Request
 from tests.differential.case import frame
 from tests.differential.wire import Closed, Connection, Silence
 from tests.integration import clients
-from tests.integration.brokers import ROOT, BrokerCluster, _die_with_parent, eventually
+from tests.integration.brokers import ROOT, BrokerCluster, eventually
+from tests.reference_kafka import die_with_parent
 
 STEADY_S: Final = 60.0
 """Within this time a group must have come to rest after anything."""
@@ -150,7 +153,7 @@ class Party:
                 stderr=errors,
                 text=True,
                 cwd=ROOT,
-                preexec_fn=_die_with_parent,  # noqa: PLW1509
+                preexec_fn=die_with_parent,  # noqa: PLW1509
             )
         member = Member(name, process)
         self.members[name] = member
@@ -200,8 +203,21 @@ class Party:
             eventually(at_rest, limit_s, pause_s=0.2, what=f"{len(self.members)} members at rest")
         except AssertionError as error:
             logs = "\n".join(broker.tail() for broker in self.cluster.brokers)
-            raise AssertionError(f"{error}; {state()}; {self._errors()}\n{logs}") from None
+            kept = self._keep_logs()
+            raise AssertionError(f"{error}; {state()}; {self._errors()}\n{kept}\n{logs}") from None
         return time.monotonic() - begin_s
+
+    def _keep_logs(self) -> str:
+        """Logs of brokers and members whole, where `KAFKALIKE_KEEP_LOGS` names a folder for them."""
+        place = os.environ.get("KAFKALIKE_KEEP_LOGS")
+        if not place:
+            return ""
+        target = Path(place) / f"{self.cluster.folder.name}-{self.library}"
+        for path in (*self.cluster.folder.glob("*.err"), *self.cluster.folder.glob("*/*.log")):
+            kept = target / path.relative_to(self.cluster.folder)
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(path, kept)
+        return f"logs are in {target}"
 
     def describe(self) -> DescribeGroupsResponse.DescribedGroup:
         """The group as its coordinator shows it.  Raises NoAnswer."""
