@@ -29,7 +29,7 @@ class Phase(Enum):
 
 
 @dataclass(slots=True, frozen=True)
-class Event:
+class Entry:
     """One line of the history.  `number` orders all events; `time_s` is virtual seconds."""
 
     number: int
@@ -48,8 +48,8 @@ class Event:
 class Operation:
     """An `invoke` and its end; `end` is None while nothing came (counts as UNKNOWN)."""
 
-    invoke: Event
-    end: Event | None = None
+    invoke: Entry
+    end: Entry | None = None
 
     @property
     def client(self) -> str:
@@ -80,7 +80,7 @@ class History:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._operations = 0
-        self.events: list[Event] = []
+        self.entries: list[Entry] = []
 
     def invoke(self, client: str, what: object) -> int:
         """Begin an operation; its number is for `ok`, `fail` or `unknown`."""
@@ -105,29 +105,29 @@ class History:
         self._add(client, Phase.NOTE, NO_OPERATION, what)
 
     def _add(self, client: str, phase: Phase, operation: int, what: object) -> None:
-        event = Event(len(self.events), self._clock.monotonic(), client, phase, operation, what)
-        self.events.append(event)
+        entry = Entry(len(self.entries), self._clock.monotonic(), client, phase, operation, what)
+        self.entries.append(entry)
 
     def operations(self, kind: type[T]) -> Iterator["tuple[Operation, T]"]:
         """Operations whose invoke carries a `kind`, in the order of their beginning."""
         found: dict[int, Operation] = {}
-        for event in self.events:
-            if event.phase is Phase.INVOKE:
-                if isinstance(event.what, kind):
-                    found[event.operation] = Operation(event)
-            elif event.operation in found:
-                found[event.operation].end = event
+        for entry in self.entries:
+            if entry.phase is Phase.INVOKE:
+                if isinstance(entry.what, kind):
+                    found[entry.operation] = Operation(entry)
+            elif entry.operation in found:
+                found[entry.operation].end = entry
         for operation in found.values():
             yield operation, operation.invoke.what
 
-    def notes(self, kind: type[T]) -> Iterator["tuple[Event, T]"]:
+    def notes(self, kind: type[T]) -> Iterator["tuple[Entry, T]"]:
         """Notes of one kind."""
-        for event in self.events:
-            if event.phase is Phase.NOTE and isinstance(event.what, kind):
-                yield event, event.what
+        for entry in self.entries:
+            if entry.phase is Phase.NOTE and isinstance(entry.what, kind):
+                yield entry, entry.what
 
     def __len__(self) -> int:
-        return len(self.events)
+        return len(self.entries)
 
 
 # -- producing -----------------------------------------------------------------------------------

@@ -1,0 +1,479 @@
+"""What clients do with the cluster while faults happen.
+
+A workload is made from a `WorkloadSpec` (kind, name, options), starts clients on hosts of their own, and
+ends when told to.  `WORKLOADS` names the kinds; `register` adds one of your own.  After the cluster has
+healed every workload must get on by itself within `PROGRESS_S`: what does not is reported as a broken
+promise ("liveness").
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from twisted.internet.defer import Deferred
+
+from kafkalike.records.compression import Codec
+from kafkalike.runtime.tasks import TimedOut, sleep, timeout
+from kafkalike.types import TopicPartition
+
+from .admins import Admin
+from .clients import ClientPorts, SimClient
+from .consumers import Consumer, FinalReader
+from .contract import Workload
+from .history import History
+from .members import GroupMember
+from .process import SimRandom
+from .producers import Producer
+from .scenario import Scenario, ScenarioError, TopicSpec, WorkloadSpec
+
+if TYPE_CHECKING:
+    from .world import World
+
+PROGRESS_S: Final = 60.0
+"""How long after healing a client may take until everything it does works again."""
+END_S: Final = 60.0
+"""How long a client may take to come to its end."""
+CHURN_PREFIX: Final = "churn"
+"""Topics that the administrator creates and deletes begin with this."""
+
+
+class BaseWorkload:
+    """Clients that are started together and end together.
+
+    Subclasses make clients in `begin` with `add`, and may say in `stalled` what does not work yet.
+    """
+
+    def __init__(self, spec: WorkloadSpec, topics: tuple[TopicSpec, ...]) -> None:
+        self.name = spec.name
+        self.options: Mapping[str, Any] = spec.options
+        self.topics = topics
+        self.world: World
+        self.history: History
+        self._running: list[tuple[SimClient, Deferred[Any]]] = []
+
+    def start(self, world: "World", history: History) -> None:
+        self.world = world
+        self.history = history
+        self.begin()
+
+    def begin(self) -> None:
+        """Make the clients."""
+        raise NotImplementedError
+
+    def stalled(self, since_s: float) -> str | None:
+        """What has not worked since virtual second `since_s`, in one sentence; None when all has."""
+        return None
+
+    async def stop(self) -> None:
+        clock = self.world.clock
+        since_s = clock.monotonic()
+        problem = self.stalled(since_s)
+        while problem is not None and clock.monotonic() < since_s + PROGRESS_S:
+            await sleep(clock, 0.5)
+            problem = self.stalled(since_s)
+        if problem is not None:
+            self.world.broken(
+                "liveness", f"{self.name}: {PROGRESS_S:g} s after the cluster healed {problem}"
+            )
+        await self.end()
+
+    async def end(self) -> None:
+        """Let every client finish; what does not is cut off and reported."""
+        for client, _ in self._running:
+            client.stop()
+        for client, ended in self._running:
+            try:
+                await timeout(self.world.clock, _follow(ended), END_S, f"the end of {client.name}")
+            except TimedOut as error:
+                self.world.broken("liveness", str(error))
+                ended.cancel()
+            client.close()
+
+    def ports(self, client: str) -> ClientPorts:
+        """Ports for a client on a machine of its own, named like the client."""
+        runtime = self.world.client_runtime(client)
+        return ClientPorts(
+            runtime.clock,
+            runtime.random,
+            runtime.network,
+            tuple(self.world.bootstrap()),
+            self.history,
+        )
+
+    def add(self, client: SimClient) -> None:
+        """Start a client."""
+        ended = self.world.spawn(client.run(), client.name)
+        self._running.append((client, ended))
+
+    @property
+    def clients(self) -> list[SimClient]:
+        return [client for client, _ in self._running]
+
+    def partitions(self) -> tuple[TopicPartition, ...]:
+        """Partitions of the topics named by option `topics` (default: all of the scenario)."""
+        return tuple(
+            TopicPartition(topic.name, number)
+            for topic in self.chosen()
+            for number in range(topic.partitions)
+        )
+
+    def chosen(self) -> tuple[TopicSpec, ...]:
+        names = self.options.get("topics")
+        return tuple(topic for topic in self.topics if names is None or topic.name in names)
+
+    def option(self, name: str, default: Any) -> Any:
+        return self.options.get(name, default)
+
+
+def _follow(source: "Deferred[Any]") -> "Deferred[None]":
+    follower: Deferred[None] = Deferred()
+
+    def pass_on(value: Any) -> Any:
+        if not follower.called:
+            follower.callback(None)
+        return value
+
+    source.addBoth(pass_on)
+    return follower
+
+
+class ProduceAndConsume(BaseWorkload):
+    """Producers and consumers of all partitions.
+
+    Options: `producers`, `consumers` (counts), `idempotent` (bool), `acks` (list: one is taken by each
+    producer in turn), `interval_ms`, `batch_records`, `window`, `value_bytes`, `codec`,
+    `follower_chance`, `topics`.
+    """
+
+    def begin(self) -> None:
+        partitions = self.partitions()
+        acks = self.option("acks", [-1])
+        for number in range(self.option("producers", 2)):
+            self.add(
+                Producer(
+                    f"{self.name}-producer-{number}",
+                    self.ports(f"{self.name}-producer-{number}"),
+                    partitions,
+                    idempotent=self.option("idempotent", False),
+                    acks=acks[number % len(acks)],
+                    interval_s=self.option("interval_ms", 300) / 1000,
+                    batch_records=self.option("batch_records", 3),
+                    window=self.option("window", 3),
+                    value_bytes=self.option("value_bytes", 0),
+                    codec=Codec(self.option("codec", 0)),
+                )
+            )
+        for number in range(self.option("consumers", 1)):
+            self.add(
+                Consumer(
+                    f"{self.name}-consumer-{number}",
+                    self.ports(f"{self.name}-consumer-{number}"),
+                    partitions,
+                    interval_s=self.option("interval_ms", 300) / 1000,
+                    follower_chance=self.option("follower_chance", 0.0),
+                )
+            )
+
+    def stalled(self, since_s: float) -> str | None:
+        for client in self.clients:
+            if isinstance(client, Producer) and client.acks != 0:
+                for partition in self.partitions():
+                    if client.last_acknowledged.get(partition, -1.0) < since_s:
+                        return f"{client.name} has nothing acknowledged on {partition}"
+        return None
+
+
+class GroupsWorkload(BaseWorkload):
+    """One group of members that read, commit, and now and then leave or vanish; its own producer.
+
+    Options: `members`, `cooperative`, `static`, `group`, `leave_chance`, `vanish_chance`,
+    `session_timeout_ms`, `interval_ms`, `topics`.
+    """
+
+    def begin(self) -> None:
+        topics = tuple(topic.name for topic in self.chosen())
+        group = self.option("group", self.name)
+        for number in range(self.option("members", 3)):
+            name = f"{self.name}-member-{number}"
+            self.add(
+                GroupMember(
+                    name,
+                    self.ports(name),
+                    group,
+                    topics,
+                    cooperative=self.option("cooperative", False),
+                    instance_id=name if self.option("static", False) else None,
+                    session_timeout_ms=self.option("session_timeout_ms", 6000),
+                    interval_s=self.option("interval_ms", 400) / 1000,
+                    leave_chance=self.option("leave_chance", 0.01),
+                    vanish_chance=self.option("vanish_chance", 0.005),
+                )
+            )
+        name = f"{self.name}-producer"
+        self.add(Producer(name, self.ports(name), self.partitions(), interval_s=0.5))
+
+    def stalled(self, since_s: float) -> str | None:
+        members = [client for client in self.clients if isinstance(client, GroupMember)]
+        for member in members:
+            member.calm = True
+        for member in members:
+            if member.last_stable_s < since_s:
+                return f"{member.name} is not in its group"
+        if len({member.generation for member in members}) > 1:
+            return "the members are in different generations"
+        owned = sorted(one for member in members for one in member.owned)
+        if owned != sorted(self.partitions()):
+            return f"the members own {[str(one) for one in owned]}"
+        return None
+
+
+class Churn(BaseWorkload):
+    """An administrator: creates, deletes, grows and writes to topics of its own; moves replicas of the
+    scenario's topics and asks for elections there.
+
+    Options: `interval_ms`, `topics_at_once`, `reassign` (bool), `unclean` (bool), `delete_records`
+    (bool), `topics` (whose replicas move).
+    """
+
+    def begin(self) -> None:
+        name = f"{self.name}-admin"
+        self.add(
+            ChurningAdmin(
+                name,
+                self.ports(name),
+                self.partitions(),
+                tuple(self.world.broker_ids),
+                prefix=f"{CHURN_PREFIX}-{self.name}",
+                interval_s=self.option("interval_ms", 1500) / 1000,
+                topics_at_once=self.option("topics_at_once", 2),
+                reassign=self.option("reassign", True),
+                unclean=self.option("unclean", False),
+                delete_records=self.option("delete_records", False),
+            )
+        )
+
+    def stalled(self, since_s: float) -> str | None:
+        admin = self.clients[0]
+        assert isinstance(admin, ChurningAdmin)
+        if admin.last_yes_s < since_s:
+            return f"{admin.name} gets nothing done"
+        return None
+
+
+class ChurningAdmin(Admin):
+    """Draws one administrative act after another."""
+
+    def __init__(
+        self,
+        name: str,
+        ports: ClientPorts,
+        partitions: tuple[TopicPartition, ...],
+        brokers: tuple[int, ...],
+        *,
+        prefix: str,
+        interval_s: float,
+        topics_at_once: int,
+        reassign: bool,
+        unclean: bool,
+        delete_records: bool,
+    ) -> None:
+        super().__init__(name, ports)
+        self._partitions = partitions
+        self._broker_ids = brokers
+        self._names = [f"{prefix}-{number}" for number in range(topics_at_once)]
+        self._counts: dict[str, int] = {}
+        """Partitions of the topics that are there, as far as the administrator knows."""
+        self._interval_s = interval_s
+        self._reassign = reassign
+        self._unclean = unclean
+        self._delete_records = delete_records
+        self._writers: dict[str, Producer] = {}
+        self._ports = ports
+        self.last_yes_s = -1.0
+
+    async def run(self) -> None:
+        await self.refresh()
+        while not self.stopping:
+            if await self._act():
+                self.last_yes_s = self.clock.monotonic()
+            await self.pause(self._interval_s)
+            await self.refresh()
+
+    async def _act(self) -> bool:
+        acts: list[Callable[[], Any]] = [
+            self._create_or_delete,
+            self._create_or_delete,
+            self._write,
+        ]
+        acts.append(self._grow)
+        if self._partitions:
+            acts.append(self._elect)
+            if self._reassign:
+                acts += [self._move, self._move]
+            if self._delete_records:
+                acts.append(self._trim)
+        return bool(await acts[self.random.randrange(len(acts))]())
+
+    async def _create_or_delete(self) -> bool:
+        name = self._names[self.random.randrange(len(self._names))]
+        if name in self.topic_ids:
+            return await self.delete_topic(name)
+        count = 1 + self.random.randrange(3)
+        factor = 1 + self.random.randrange(len(self._broker_ids))
+        done = await self.create_topic(name, count, factor)
+        return done
+
+    async def _grow(self) -> bool:
+        name = self._names[self.random.randrange(len(self._names))]
+        count = sum(partition.topic == name for partition in self.partitions)
+        return count > 0 and await self.add_partitions(name, count + 1)
+
+    async def _write(self) -> bool:
+        """A few records into a topic that comes and goes: what is in it must go with it."""
+        there = sorted(one for one in self.partitions if one.topic in self._names)
+        if not there:
+            return False
+        partition = there[self.random.randrange(len(there))]
+        writer = self._writers.get(str(partition))
+        if writer is None:
+            writer = Producer(f"{self.name}-writer", self._ports, (partition,))
+            writer.name = f"{self.name}-writer-{partition}"
+            self._writers[str(partition)] = writer
+        return await writer.produce_once(partition)
+
+    async def _elect(self) -> bool:
+        partition = self._some_partition()
+        return await self.elect(partition, unclean=self._unclean and self.chance(0.5))
+
+    async def _move(self) -> bool:
+        partition = self._some_partition()
+        if self.chance(0.2):
+            return await self.reassign(partition, ())
+        view = self.partitions.get(partition)
+        count = len(view.replicas) if view is not None and view.replicas else 1
+        ids = list(self._broker_ids)
+        chosen: list[int] = []
+        while len(chosen) < min(count, len(self._broker_ids)):
+            chosen.append(ids.pop(self.random.randrange(len(ids))))
+        return await self.reassign(partition, tuple(chosen))
+
+    async def _trim(self) -> bool:
+        low = await self.delete_records(self._some_partition(), -1)
+        return low is not None
+
+    def _some_partition(self) -> TopicPartition:
+        return self._partitions[self.random.randrange(len(self._partitions))]
+
+    def close(self) -> None:
+        for writer in self._writers.values():
+            writer.close()
+        super().close()
+
+
+class FinalRead(BaseWorkload):
+    """Does nothing until the end; then reads every partition of the scenario's topics from its start.
+
+    Make it the last workload: `make_workloads` does.
+    """
+
+    def begin(self) -> None:
+        return
+
+    async def end(self) -> None:
+        reader = FinalReader(
+            self.name, self.ports(self.name), tuple(topic.name for topic in self.topics)
+        )
+        ended = self.world.spawn(reader.run(), self.name)
+        try:
+            await timeout(self.world.clock, _follow(ended), END_S, "the last reading")
+        except TimedOut as error:
+            self.world.broken("liveness", str(error))
+            ended.cancel()
+        for partition in reader.missing:
+            self.world.broken("liveness", f"{partition} cannot be read to its end")
+        reader.close()
+
+
+Factory = Callable[[WorkloadSpec, tuple[TopicSpec, ...]], Workload]
+
+_KINDS: Final[Mapping[str, Factory]] = {
+    "plain": ProduceAndConsume,
+    "idempotent": ProduceAndConsume,
+    "groups": GroupsWorkload,
+    "churn": Churn,
+}
+_IDEMPOTENT: Final = "idempotent"
+
+
+def make_workloads(
+    world: "World", scenario: Scenario, more: Mapping[str, Factory] | None = None
+) -> list[Workload]:
+    """The scenario's workloads, and the last reading behind them.
+
+    `more`: kinds of your own by name.  Raises ScenarioError for a kind that nobody knows.
+    """
+    kinds = {**_KINDS, **(more or {})}
+    made: list[Workload] = []
+    for spec in scenario.workloads:
+        factory = kinds.get(spec.kind)
+        if factory is None:
+            raise ScenarioError(f"workload kind {spec.kind!r}, known are {sorted(kinds)}")
+        if spec.kind == _IDEMPOTENT:
+            spec = WorkloadSpec(spec.kind, spec.name, {"idempotent": True, **spec.options})
+        made.append(factory(spec, scenario.topics))
+    made.append(FinalRead(WorkloadSpec("final", "final-read"), scenario.topics))
+    return made
+
+
+def draw_workloads(random: SimRandom, topics: Iterable[TopicSpec]) -> tuple[WorkloadSpec, ...]:
+    """What clients do in the general scenario: always producers of both kinds, often more."""
+    specs = [
+        WorkloadSpec(
+            "plain",
+            "plain",
+            {
+                "producers": random.randint(1, 2),
+                "acks": random.choice(([-1], [-1, 1], [-1, 1], [1, -1])),
+                "consumers": 1,
+                "interval_ms": random.choice((150, 300, 600)),
+                "follower_chance": random.choice((0.0, 0.0, 0.3)),
+                "codec": random.choice((0, 0, 0, 1)),
+            },
+        ),
+        WorkloadSpec(
+            "idempotent",
+            "idempotent",
+            {
+                "producers": random.randint(1, 2),
+                "consumers": random.randint(0, 1),
+                "interval_ms": random.choice((100, 250, 500)),
+                "window": random.randint(1, 5),
+            },
+        ),
+    ]
+    if random.random() < 0.6:
+        specs.append(
+            WorkloadSpec(
+                "groups",
+                "group",
+                {
+                    "members": random.randint(2, 4),
+                    "cooperative": random.random() < 0.5,
+                    "static": random.random() < 0.3,
+                    "leave_chance": random.choice((0.0, 0.02)),
+                    "vanish_chance": random.choice((0.0, 0.01)),
+                },
+            )
+        )
+    if random.random() < 0.6:
+        specs.append(
+            WorkloadSpec(
+                "churn",
+                "churn",
+                {
+                    "interval_ms": random.choice((500, 1500, 3000)),
+                    "reassign": random.random() < 0.7,
+                    "topics_at_once": random.randint(1, 3),
+                },
+            )
+        )
+    return tuple(specs)
