@@ -106,8 +106,8 @@ class GroupsApi:
             route(DescribeGroupsRequest, self.describe_groups),
             route(ListGroupsRequest, self.list_groups),
             route(DeleteGroupsRequest, self.delete_groups),
-            route(ConsumerGroupHeartbeatRequest, self.consumer_group_heartbeat),
-            route(ConsumerGroupDescribeRequest, self.consumer_group_describe),
+            route(ConsumerGroupHeartbeatRequest, self.consumer_group_heartbeat, versions=(0, 0)),
+            route(ConsumerGroupDescribeRequest, self.consumer_group_describe, versions=(0, 0)),
         ]
 
     def _allows(self, ctx: RequestContext, operation: Operation, group_id: str) -> bool:

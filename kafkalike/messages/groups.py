@@ -1,7 +1,8 @@
 """Consumer groups: finding the coordinator, joining, staying, leaving, looking at them.
 
 The last two APIs belong to the newer group protocol (KIP-848): a broker in ZooKeeper mode lists
-them and answers UNSUPPORTED_VERSION.
+version 0 of them and answers UNSUPPORTED_VERSION.  Their version 1 is that of Kafka 4; it is served
+where that protocol is switched on.
 """
 
 from kafkalike.protocol.primitives import int8, int16, int32, uuid
@@ -256,10 +257,11 @@ class DeleteGroupsResponse(Response, key=42, versions=(0, 2), flexible=2):
     results: list[DeletableGroupResult] = []
 
 
-class ConsumerGroupHeartbeatRequest(Request, key=68, versions=(0, 0), flexible=0):
+class ConsumerGroupHeartbeatRequest(Request, key=68, versions=(0, 1), flexible=0):
     """Join, stay in, or leave a group of the newer protocol (KIP-848).
 
-    Null means "as before" for what may change.
+    Null means "as before" for what may change.  v1: topics by regular expression; the member brings
+    its own id (KIP-1082).
     """
 
     class TopicPartitions(Struct):
@@ -273,11 +275,12 @@ class ConsumerGroupHeartbeatRequest(Request, key=68, versions=(0, 0), flexible=0
     rack_id: str | None = None
     rebalance_timeout_ms: int32 = -1
     subscribed_topic_names: list[str] | None = None
+    subscribed_topic_regex: str | None = field(since=1, default=None)
     server_assignor: str | None = None
     topic_partitions: list[TopicPartitions] | None = None
 
 
-class ConsumerGroupHeartbeatResponse(Response, key=68, versions=(0, 0), flexible=0):
+class ConsumerGroupHeartbeatResponse(Response, key=68, versions=(0, 1), flexible=0):
     """The member's epoch and, when it changed, its assignment."""
 
     class TopicPartitions(Struct):
@@ -296,15 +299,18 @@ class ConsumerGroupHeartbeatResponse(Response, key=68, versions=(0, 0), flexible
     assignment: Assignment | None = None
 
 
-class ConsumerGroupDescribeRequest(Request, key=69, versions=(0, 0), flexible=0):
+class ConsumerGroupDescribeRequest(Request, key=69, versions=(0, 1), flexible=0):
     """Ask for groups of the newer protocol (KIP-848)."""
 
     group_ids: list[str] = []
     include_authorized_operations: bool = False
 
 
-class ConsumerGroupDescribeResponse(Response, key=69, versions=(0, 0), flexible=0):
-    """State and members of groups of the newer protocol."""
+class ConsumerGroupDescribeResponse(Response, key=69, versions=(0, 1), flexible=0):
+    """State and members of groups of the newer protocol.
+
+    v1: which protocol a member speaks, 0 the classic, 1 the newer one (KIP-1099).
+    """
 
     class TopicPartitions(Struct):
         topic_id: uuid = ZERO_UUID
@@ -330,6 +336,7 @@ class ConsumerGroupDescribeResponse(Response, key=69, versions=(0, 0), flexible=
             target_assignment: "ConsumerGroupDescribeResponse.Assignment" = field(
                 default_factory=lambda: ConsumerGroupDescribeResponse.Assignment()  # noqa: PLW0108
             )
+            member_type: int8 = field(since=1, default=-1, ignorable=True)
 
         error_code: int16 = 0
         error_message: str | None = None

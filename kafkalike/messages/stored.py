@@ -14,9 +14,11 @@ from kafkalike.protocol.primitives import (
     int16,
     int32,
     int64,
+    uuid,
 )
 from kafkalike.protocol.struct import Message, Struct, field
 from kafkalike.runtime.ports import Buffer
+from kafkalike.types import ZERO_UUID
 
 T = TypeVar("T", bound=Message)
 
@@ -74,6 +76,136 @@ class GroupMetadataValue(Message, versions=(0, 4), flexible=4):
     leader: str | None = ""
     current_state_timestamp: int64 = field(since=2, default=-1, ignorable=True)
     members: list[MemberMetadata] = []
+
+
+class ConsumerGroupMetadataKey(Message, versions=(3, 3), flexible=None):
+    """Key of a group of the newer protocol (KIP-848).  Keys of its parts follow; their numbers are
+    their versions."""
+
+    group_id: str = ""
+
+
+class ConsumerGroupMetadataValue(Message, versions=(0, 0), flexible=0):
+    """Epoch of the group; the hash tells whether topics it reads have changed (Kafka 4.1)."""
+
+    epoch: int32 = 0
+    metadata_hash: int64 = field(tag=0, default=0)
+
+
+class ConsumerGroupPartitionMetadataKey(Message, versions=(4, 4), flexible=None):
+    """Key of what Kafka before 4.1 knew of the topics of a group."""
+
+    group_id: str = ""
+
+
+class ConsumerGroupPartitionMetadataValue(Message, versions=(0, 0), flexible=0):
+    """Topics of a group; no longer written, a hash in the group's own record has replaced it."""
+
+    class TopicMetadata(Struct):
+        class PartitionMetadata(Struct):
+            partition: int32 = 0
+            racks: list[str] = []
+
+        topic_id: uuid = ZERO_UUID
+        topic_name: str = ""
+        num_partitions: int32 = 0
+        partition_metadata: list[PartitionMetadata] = []
+
+    topics: list[TopicMetadata] = []
+
+
+class ConsumerGroupMemberMetadataKey(Message, versions=(5, 5), flexible=None):
+    """Key of a member."""
+
+    group_id: str = ""
+    member_id: str = ""
+
+
+class ConsumerGroupMemberMetadataValue(Message, versions=(0, 0), flexible=0):
+    """What a member said of itself; the last part only of members that speak the classic protocol."""
+
+    class ClassicMemberMetadata(Struct):
+        class ClassicProtocol(Struct):
+            name: str = ""
+            metadata: bytes = b""
+
+        session_timeout_ms: int32 = 0
+        supported_protocols: list[ClassicProtocol] = []
+
+    instance_id: str | None = None
+    rack_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    subscribed_topic_names: list[str] = []
+    subscribed_topic_regex: str | None = None
+    rebalance_timeout_ms: int32 = -1
+    server_assignor: str | None = None
+    classic_member_metadata: ClassicMemberMetadata | None = field(tag=0, default=None)
+
+
+class ConsumerGroupTargetAssignmentMetadataKey(Message, versions=(6, 6), flexible=None):
+    """Key of the epoch of a group's target assignment."""
+
+    group_id: str = ""
+
+
+class ConsumerGroupTargetAssignmentMetadataValue(Message, versions=(0, 0), flexible=0):
+    """The group epoch for which the target assignment was computed."""
+
+    assignment_epoch: int32 = 0
+
+
+class ConsumerGroupTargetAssignmentMemberKey(Message, versions=(7, 7), flexible=None):
+    """Key of what a member is to own."""
+
+    group_id: str = ""
+    member_id: str = ""
+
+
+class ConsumerGroupTargetAssignmentMemberValue(Message, versions=(0, 0), flexible=0):
+    """What a member is to own."""
+
+    class TopicPartition(Struct):
+        topic_id: uuid = ZERO_UUID
+        partitions: list[int32] = []
+
+    topic_partitions: list[TopicPartition] = []
+
+
+class ConsumerGroupCurrentMemberAssignmentKey(Message, versions=(8, 8), flexible=None):
+    """Key of what a member owns."""
+
+    group_id: str = ""
+    member_id: str = ""
+
+
+class ConsumerGroupCurrentMemberAssignmentValue(Message, versions=(0, 0), flexible=0):
+    """What a member owns and what it has still to give up, with its epochs."""
+
+    class TopicPartitions(Struct):
+        topic_id: uuid = ZERO_UUID
+        partitions: list[int32] = []
+
+    member_epoch: int32 = 0
+    previous_member_epoch: int32 = 0
+    state: int8 = 0
+    assigned_partitions: list[TopicPartitions] = []
+    partitions_pending_revocation: list[TopicPartitions] = []
+
+
+class ConsumerGroupRegularExpressionKey(Message, versions=(16, 16), flexible=None):
+    """Key of a regular expression that members of a group subscribe to."""
+
+    group_id: str = ""
+    regular_expression: str = ""
+
+
+class ConsumerGroupRegularExpressionValue(Message, versions=(0, 0), flexible=0):
+    """The topics that it was found to match, when (ms), and in which version of the metadata."""
+
+    topics: list[str] = []
+    version: int64 = 0
+    timestamp: int64 = 0
 
 
 class TransactionLogKey(Message, versions=(0, 0), flexible=None):

@@ -28,6 +28,22 @@ MESSAGES: dict[type[Message], str] = {
     stored.OffsetCommitValue: f"{GROUP}OffsetCommitValue",
     stored.GroupMetadataKey: f"{GROUP}GroupMetadataKey",
     stored.GroupMetadataValue: f"{GROUP}GroupMetadataValue",
+    **{
+        cls: f"{GROUP}{cls.__name__}"
+        for cls in (
+            stored.ConsumerGroupMetadataKey,
+            stored.ConsumerGroupPartitionMetadataKey,
+            stored.ConsumerGroupPartitionMetadataValue,
+            stored.ConsumerGroupMemberMetadataKey,
+            stored.ConsumerGroupMemberMetadataValue,
+            stored.ConsumerGroupTargetAssignmentMetadataKey,
+            stored.ConsumerGroupTargetAssignmentMetadataValue,
+            stored.ConsumerGroupTargetAssignmentMemberKey,
+            stored.ConsumerGroupTargetAssignmentMemberValue,
+            stored.ConsumerGroupCurrentMemberAssignmentKey,
+            stored.ConsumerGroupCurrentMemberAssignmentValue,
+        )
+    },
     stored.TransactionLogKey: f"{TRANSACTION}TransactionLogKey",
     stored.TransactionLogValue: f"{TRANSACTION}TransactionLogValue",
 }
@@ -122,7 +138,7 @@ def mutilate(chance: random.Random, body: bytes) -> bytes:
 def test_request_headers(oracle: Oracle) -> None:
     frames = []
     for api in APIS:
-        for version in range(api.max_version + 1):
+        for version in versions_of(api.request):
             for client_id in ("", "client-ü", "x" * 300):
                 header = RequestHeader(api.key, version, -7, client_id)
                 frames.append(encode_request_header(header) + b"body")

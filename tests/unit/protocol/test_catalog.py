@@ -75,8 +75,8 @@ REFERENCE: dict[int, tuple[str, int, int | None]] = {
     65: ("DescribeTransactions", 0, 0),
     66: ("ListTransactions", 1, 0),
     67: ("AllocateProducerIds", 0, 0),
-    68: ("ConsumerGroupHeartbeat", 0, 0),
-    69: ("ConsumerGroupDescribe", 0, 0),
+    68: ("ConsumerGroupHeartbeat", 1, 0),
+    69: ("ConsumerGroupDescribe", 1, 0),
 }
 
 
