@@ -2,8 +2,8 @@
 controller 14).  Also the notification nodes by which older brokers tell ISR changes.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from kafkalike.errors import (
@@ -42,6 +42,8 @@ class Proposal:
 
     partition: TopicPartition
     state: LeaderAndIsr
+    epochs: Mapping[int, int] = field(default_factory=dict)
+    """The lives of members that the leader counts on, where it says so (KIP-903)."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -90,8 +92,18 @@ def judge(context: ControllerContext, proposal: Proposal, version: int) -> Judge
     # Kafka does not look at the assignment here; a stray member would count as a copy (KAFKA-9672).
     replicas = context.assignment(proposal.partition).replicas
     ineligible += [b for b in new.isr if b not in replicas and b not in current.isr]
+    # What a broker had before it restarted it may have lost since: the leader must see it fetch in
+    # its present life first.  Kafka checks this in KRaft only.
+    ineligible += [
+        b
+        for b, epoch in proposal.epochs.items()
+        if b not in current.isr and epoch != context.broker_epoch(b)
+    ]
     if ineligible:
-        message = f"brokers {ineligible} are not alive, are shutting down, or hold no replica"
+        message = (
+            f"brokers {ineligible} are not alive, are shutting down, hold no replica, or have"
+            " restarted"
+        )
         if version >= TOPIC_ID_VERSION:
             return IneligibleReplica(message)
         return OperationNotAttempted(message)
@@ -227,11 +239,12 @@ def _proposals(
                 continue
             name = known
         for wanted in topic.partitions:
-            isr = (
-                tuple(member.broker_id for member in wanted.new_isr_with_epochs)
-                if version >= ISR_WITH_EPOCHS_VERSION
-                else tuple(wanted.new_isr)
-            )
+            isr = tuple(wanted.new_isr)
+            epochs: dict[int, int] = {}
+            if version >= ISR_WITH_EPOCHS_VERSION:
+                members = wanted.new_isr_with_epochs
+                isr = tuple(member.broker_id for member in members)
+                epochs = {m.broker_id: m.broker_epoch for m in members if m.broker_epoch >= 0}
             state = LeaderAndIsr(
                 request.broker_id,
                 wanted.leader_epoch,
@@ -239,7 +252,8 @@ def _proposals(
                 wanted.leader_recovery_state,
                 wanted.partition_epoch,
             )
-            proposals.append(Proposal(TopicPartition(name, wanted.partition_index), state))
+            partition = TopicPartition(name, wanted.partition_index)
+            proposals.append(Proposal(partition, state, epochs))
     return proposals
 
 

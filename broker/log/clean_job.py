@@ -433,6 +433,12 @@ def _clean_batch(
         marks_empty = False
         drop_all = transactions.on_data(batch)
     result.records_read += batch.count
+    if batch.base_offset >= job.first_uncleanable:
+        # It shares a segment with what is cleaned.  Nothing up here is decided yet, not even an
+        # abort: its marker may still be truncated.
+        result.records_kept += batch.count
+        cleaned.append(batch.view(), batch)
+        return
     kept: list[Record] = []
     has_tombstone = False
     if not drop_all:

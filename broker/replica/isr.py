@@ -173,7 +173,10 @@ class IsrManager:
                     leader_epoch=proposal.leader_epoch,
                     new_isr=list(proposal.isr),
                     new_isr_with_epochs=[
-                        _Partition.BrokerState(broker_id=replica) for replica in proposal.isr
+                        _Partition.BrokerState(
+                            broker_id=replica, broker_epoch=proposal.epoch_of(replica)
+                        )
+                        for replica in proposal.isr
                     ],
                     leader_recovery_state=RECOVERED,
                     partition_epoch=proposal.partition_epoch,

@@ -175,6 +175,13 @@ class IsrProposal:
     leader_epoch: int
     partition_epoch: int
     expands: bool
+    added_epoch: int = NO_BROKER_EPOCH
+    """The life in which the follower that is added caught up; -1 for an older broker."""
+
+    def epoch_of(self, broker_id: int) -> int:
+        """The life that the proposal counts on, for the one that is added; -1: any (KIP-903)."""
+        is_added = self.expands and broker_id == self.isr[-1]
+        return self.added_epoch if is_added else NO_BROKER_EPOCH
 
 
 @dataclass(slots=True, frozen=True)
@@ -655,7 +662,9 @@ class Partition:
             and replica.log_end_offset >= self.leader_epoch_start_offset
             and self._world.is_alive(replica.broker_id)
         ):
-            self._propose((*self.isr, replica.broker_id), expands=True)
+            self._propose(
+                (*self.isr, replica.broker_id), expands=True, added_epoch=replica.broker_epoch
+            )
 
     def maybe_shrink_isr(self) -> bool:
         """Propose an ISR without the followers that lag.  True when there were any."""
@@ -680,8 +689,10 @@ class Partition:
                 lagging.add(broker_id)
         return lagging
 
-    def _propose(self, isr: tuple[int, ...], *, expands: bool) -> None:
-        proposal = IsrProposal(isr, self.leader_epoch, self.partition_epoch, expands)
+    def _propose(
+        self, isr: tuple[int, ...], *, expands: bool, added_epoch: int = NO_BROKER_EPOCH
+    ) -> None:
+        proposal = IsrProposal(isr, self.leader_epoch, self.partition_epoch, expands, added_epoch)
         self.proposal = proposal
         self.record("isr-proposed", isr)
         self._world.propose_isr(self, proposal)

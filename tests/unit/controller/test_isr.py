@@ -75,3 +75,23 @@ def test_a_stray_member_may_stay_until_it_is_shrunk_out() -> None:
     context = context_of((1, 2, 3), {T0: (1, 2)}, {T0: stored})
     kept = replace(stored, isr=(1, 3))
     assert judge(context, Proposal(T0, kept), 3) == Accepted(kept)
+
+
+@pytest.mark.parametrize(
+    ("members", "epochs", "expected"),
+    [
+        ((1, 2, 3), {3: 103}, Accepted),
+        ((1, 2, 3), {3: 102}, IneligibleReplica),
+        ((1, 2, 3), {3: 104}, IneligibleReplica),
+        ((1, 2, 3), {}, Accepted),
+        ((2, 1), {2: 101}, Accepted),
+    ],
+    ids=["its life", "restarted since", "not seen here yet", "an older leader", "a member stays"],
+)
+def test_who_is_added_must_have_caught_up_in_its_present_life(
+    members: tuple[int, ...], epochs: dict[int, int], expected: type
+) -> None:
+    """KIP-903: in its former life it may have had what it has lost."""
+    context = context_of((1, 2, 3), {T0: (1, 2, 3)}, {T0: CURRENT})
+    proposal = Proposal(T0, replace(CURRENT, isr=members), epochs)
+    assert type(judge(context, proposal, 3)) is expected

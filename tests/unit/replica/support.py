@@ -55,7 +55,7 @@ from kafkalike.records.scan import iterate_batches
 from kafkalike.runtime.disk import RealDisk
 from kafkalike.runtime.ports import FileRange, StorageError
 from kafkalike.runtime.tasks import TimerWheel, as_deferred
-from kafkalike.types import LeaderAndIsr, TopicPartition
+from kafkalike.types import NO_BROKER_EPOCH, LeaderAndIsr, TopicPartition
 from tests.fakes import FakeClock, FakeRandom, InlineThreads, result_of
 
 TOPIC_ID = bytes(range(16))
@@ -648,7 +648,7 @@ class Controller:
             pass  # the same request again: it has been applied
         elif wanted.partition_epoch != state.partition_epoch:
             answer.error_code = InvalidUpdateVersion.code
-        elif any(replica not in self.cluster.wire.brokers for replica in isr):
+        elif any(not self._is_eligible(member) for member in wanted.new_isr_with_epochs):
             answer.error_code = IneligibleReplica.code
         elif isr != state.isr:
             self.states[key] = state = LeaderAndIsr(
@@ -658,6 +658,13 @@ class Controller:
             answer.leader_id, answer.leader_epoch = state.leader, state.leader_epoch
             answer.isr, answer.partition_epoch = list(state.isr), state.partition_epoch
         return answer
+
+    def _is_eligible(
+        self, member: AlterPartitionRequest.TopicData.PartitionData.BrokerState
+    ) -> bool:
+        """Alive, in the life that the leader counts on."""
+        broker = self.cluster.wire.brokers.get(member.broker_id)
+        return broker is not None and member.broker_epoch in (NO_BROKER_EPOCH, broker.epoch)
 
 
 class Cluster:
