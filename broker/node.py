@@ -305,6 +305,8 @@ class Node:
             read_partition_count=self._offsets_partition_count,
             metrics=self.metrics,
             logger=self._logger,
+            threads=runtime.threads,
+            disk=runtime.disk,
         )
         self._replicas.on_role_change(self._groups.roles_changed)
         self._follow_config(parts.dynamic)

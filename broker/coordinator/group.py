@@ -189,6 +189,16 @@ class Group:
         return self.state is GroupState.DEAD
 
     @property
+    def is_active(self) -> bool:
+        """Whether somebody is in it, or about to be: time passes for it, and calls may wait."""
+        return bool(
+            self.members
+            or self.pending
+            or self.join_timer is not None
+            or self.sync_timer is not None
+        )
+
+    @property
     def can_rebalance(self) -> bool:
         """Whether a rebalance may begin: none is collecting members already."""
         return self.state in _ENTERED_FROM[GroupState.PREPARING_REBALANCE]

@@ -49,7 +49,7 @@ from kafkalike.metrics import Metrics
 from kafkalike.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, encode_batch
 from kafkalike.records.compression import Codec
 from kafkalike.records.record import Record
-from kafkalike.runtime.ports import Clock, Random, Timer
+from kafkalike.runtime.ports import Clock, Disk, Random, Threads, Timer
 from kafkalike.runtime.tasks import TimerWheel, WheelTimer
 from kafkalike.types import TopicPartition, java_hash
 from kafkalike.zk.client import ZkError
@@ -83,6 +83,8 @@ LOAD_RETRY_S: Final = 1.0
 """Pause before a log that could not be read is tried again."""
 SWEEP_SLICE: Final = 200
 """Groups looked at in one go when offsets expire or topics are deleted."""
+DISMANTLE_SLICE: Final = 10_000
+"""Groups and offsets let go of in one go."""
 GROUP_TYPE: Final = "classic"
 
 _DOMAIN: Final = "kafka.coordinator.group"
@@ -139,7 +141,8 @@ class GroupCoordinator:
 
     `read_partition_count()` answers how many partitions `__consumer_offsets` has in ZooKeeper, None
     when it does not exist; nothing is served before that is known, as groups would be looked for in
-    the wrong place.
+    the wrong place.  Logs are read through `threads`; snapshots beside them are used and written where
+    there is a `disk`.
     """
 
     def __init__(
@@ -153,10 +156,14 @@ class GroupCoordinator:
         read_partition_count: "Callable[[], Awaitable[int | None]]",
         metrics: Metrics,
         logger: logging.Logger,
+        threads: Threads,
+        disk: Disk | None = None,
     ) -> None:
         self._config = config
         self._clock = clock
         self._wheel = wheel
+        self._threads = threads
+        self._disk = disk
         self._random = random
         self._replicas = replicas
         self._read_partition_count = read_partition_count
@@ -164,6 +171,8 @@ class GroupCoordinator:
         self._shards: dict[int, Shard] = {}
         self._loads: deque[tuple[Shard, ShardLoad, float]] = deque()
         self._load_timer: Timer | None = None
+        self._load_waits = False
+        """Something is being read elsewhere for the load at the head."""
         self._sweeps: deque[Iterator[None]] = deque()
         self._sweep_timer: Timer | None = None
         self._expiry_timer: Timer | None = None
@@ -322,20 +331,28 @@ class GroupCoordinator:
             self._clock.now_ms,
             self._logger,
             buffer_bytes=self._config.offsets_load_buffer_size,
+            threads=self._threads,
+            disk=self._disk,
         )
         self._loads.append((shard, load, self._clock.monotonic()))
-        if self._load_timer is None:
-            self._load_timer = self._clock.call_later(0, self._load_slice)
+        self._schedule_load()
 
     def _load_slice(self) -> None:
         """A little of the oldest load, then the loop's turn."""
         self._load_timer = None
+        if not self._loads:
+            return  # stopped while something was being read
         shard, load, began_s = self._loads[0]
         if self._shards.get(shard.partition) is not shard:
             self._loads.popleft()
         else:
             try:
-                if load.step():
+                outcome = load.step()
+                if isinstance(outcome, Deferred):
+                    self._load_waits = True
+                    outcome.addCallback(self._load_on)
+                    return
+                if outcome:
                     self._loads.popleft()
                     self._loaded(shard, load, began_s)
             except KafkaError as error:
@@ -347,7 +364,14 @@ class GroupCoordinator:
                     error,
                 )
                 self._wheel.call_later(LOAD_RETRY_S, self._load_again, shard)
-        if self._loads:
+        self._schedule_load()
+
+    def _load_on(self, _: None) -> None:
+        self._load_waits = False
+        self._schedule_load()
+
+    def _schedule_load(self) -> None:
+        if self._loads and self._load_timer is None and not self._load_waits:
             self._load_timer = self._clock.call_later(0, self._load_slice)
 
     def _load_again(self, shard: Shard) -> None:
@@ -369,11 +393,13 @@ class GroupCoordinator:
         took_s = self._clock.monotonic() - began_s
         self._load_times.update(took_s * 1000)
         self._logger.info(
-            "loaded partition=%s-%d leader_epoch=%d groups=%d records=%d seconds=%.3f",
+            "loaded partition=%s-%d leader_epoch=%d groups=%d snapshot_offset=%s records=%d "
+            "seconds=%.3f",
             GROUP_METADATA_TOPIC,
             shard.partition,
             shard.leader_epoch,
             len(shard.groups),
+            load.snapshot_offset,
             load.record_count,
             took_s,
         )
@@ -390,7 +416,10 @@ class GroupCoordinator:
             reason,
         )
         for group in shard.groups.values():
-            self._membership.end(group)
+            if group.is_active:
+                self._membership.end(group)
+        # Millions of offsets are not let go of in one turn.
+        self._start_sweep(_dismantle(shard.groups))
 
     # -- finding a group -----------------------------------------------------------------------
 
@@ -694,7 +723,7 @@ class GroupCoordinator:
         if group.state is not GroupState.EMPTY:
             return NonEmptyGroup.code
         self._membership.end(group, CoordinatorNotAvailable.code)
-        removed = group.offsets.remove(group.offsets.touched)
+        removed = group.offsets.remove(group.offsets.touched())
         self._write_removals(shard, group, removed)
         return NONE
 
@@ -717,8 +746,9 @@ class GroupCoordinator:
             self._partition_count = None
         if partitions:
             gone = dict.fromkeys(partitions)
+            topics = frozenset(tp.topic for tp in partitions)
             self._sweep(
-                lambda group: [tp for tp in group.offsets.touched if tp in gone],
+                lambda group: [tp for tp in group.offsets.touched(topics) if tp in gone],
                 self._deletions.mark,
             )
 
@@ -742,7 +772,13 @@ class GroupCoordinator:
                         yield
                 yield
 
-        self._sweeps.append(work())
+        self._start_sweep(work())
+
+    def _start_sweep(self, work: Iterator[None]) -> None:
+        """Do the work in slices, after what was begun before."""
+        if not self._active:
+            return
+        self._sweeps.append(work)
         if self._sweep_timer is None:
             self._sweep_timer = self._clock.call_later(0, self._sweep_slice)
 
@@ -825,6 +861,16 @@ class GroupCoordinator:
     def _append_failed(self, failure: Any, done: Appended) -> None:
         self._logger.error("append failed: %s", failure.getTraceback())
         done(UnknownServerError.code, NO_OFFSET)
+
+
+def _dismantle(groups: dict[str, Group]) -> Iterator[None]:
+    """Let go of groups that nobody can reach any more, a slice at a time."""
+    while groups:
+        size = 0
+        while groups and size < DISMANTLE_SLICE:
+            size += 1 + len(groups.popitem()[1].offsets)
+        if groups:
+            yield
 
 
 def abs_java_hash(text: str) -> int:

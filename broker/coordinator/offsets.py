@@ -2,14 +2,20 @@
 
 An offset counts once its record is replicated.  Until then it is pending; a later record of the log
 always wins, whichever is confirmed first.  Offsets of a transaction wait for its marker.
+
+Offsets that a snapshot brought stay packed until their topic is asked for.
 """
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from kafkalike.types import TopicPartition
 
+from .packed import BLOCK_ENTRIES, PackedOffsets, pack
 from .values import NO_OFFSET, NO_TIMESTAMP, OffsetAndMetadata
+
+_MIN_PACKED: Final = 16
+"""A block of fewer entries is not worth keeping packed."""
 
 
 class CommittedOffset(NamedTuple):
@@ -22,36 +28,44 @@ class CommittedOffset(NamedTuple):
 class GroupOffsets:
     """The offsets of one group."""
 
-    __slots__ = ("_committed", "_pending", "_transactional")
+    __slots__ = ("_committed", "_packed", "_pending", "_transactional")
 
     def __init__(self) -> None:
         self._committed: dict[TopicPartition, CommittedOffset] = {}
         self._pending: dict[TopicPartition, OffsetAndMetadata] = {}
         self._transactional: dict[int, dict[TopicPartition, CommittedOffset]] = {}
+        self._packed: dict[str, list[PackedOffsets]] = {}
+        """Topic -> blocks; nothing of these partitions is in `_committed`."""
 
     # -- questions -----------------------------------------------------------------------------
 
     def get(self, partition: TopicPartition) -> OffsetAndMetadata | None:
         """The committed offset of a partition."""
+        if partition.topic in self._packed:
+            self._unpack(partition.topic)
         found = self._committed.get(partition)
         return None if found is None else found.value
 
     def __iter__(self) -> Iterator[TopicPartition]:
         """Partitions with a committed offset."""
+        self._unpack_all()
         return iter(self._committed)
 
     def __len__(self) -> int:
-        return len(self._committed)
+        packed = sum(block.count for blocks in self._packed.values() for block in blocks)
+        return len(self._committed) + packed
 
-    @property
-    def touched(self) -> list[TopicPartition]:
-        """Partitions with an offset, committed or being committed."""
-        return list(dict.fromkeys((*self._committed, *self._pending)))
+    def touched(self, topics: Container[str] | None = None) -> list[TopicPartition]:
+        """Partitions (of `topics`, where given) with an offset, committed or being committed."""
+        for topic in [name for name in self._packed if topics is None or name in topics]:
+            self._unpack(topic)
+        found = dict.fromkeys((*self._committed, *self._pending))
+        return [one for one in found if topics is None or one.topic in topics]
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing is committed and nothing on its way."""
-        return not (self._committed or self._pending or self._transactional)
+        return not (self._committed or self._packed or self._pending or self._transactional)
 
     def is_unstable(self, partition: TopicPartition) -> bool:
         """Whether a commit of the partition, plain or in a transaction, is not decided yet."""
@@ -83,6 +97,8 @@ class GroupOffsets:
             del self._pending[partition]
 
     def _put(self, partition: TopicPartition, new: CommittedOffset) -> None:
+        if partition.topic in self._packed:
+            self._unpack(partition.topic)
         old = self._committed.get(partition)
         if old is None or old.log_offset < new.log_offset:
             self._committed[partition] = new
@@ -140,6 +156,8 @@ class GroupOffsets:
         """Forget partitions; those that had an offset or one on its way, whose record may survive."""
         removed = []
         for partition in partitions:
+            if partition.topic in self._packed:
+                self._unpack(partition.topic)
             known = self._pending.pop(partition, None) is not None
             for producer_id in [p for p, o in self._transactional.items() if partition in o]:
                 open_offsets = self._transactional[producer_id]
@@ -161,6 +179,13 @@ class GroupOffsets:
 
         An offset with its own expiry time goes by that, others `retention_ms` after `base_ms`.
         """
+        for topic, blocks in list(self._packed.items()):
+            oldest_ms = min(block.oldest_ms for block in blocks)
+            oldest = OffsetAndMetadata(0, commit_timestamp=oldest_ms)
+            if topic not in kept_topics and (
+                now_ms - base_ms(oldest) >= retention_ms or any(block.expires for block in blocks)
+            ):
+                self._unpack(topic)
         found = []
         for partition, (value, _) in self._committed.items():
             if partition.topic in kept_topics or partition in self._pending:
@@ -189,3 +214,37 @@ class GroupOffsets:
         """An offset read from the log whose transaction has no marker yet."""
         open_offsets = self._transactional.setdefault(producer_id, {})
         open_offsets[partition] = CommittedOffset(value, log_offset)
+
+    def forget_transactions(self) -> None:
+        """Open transactions are about to be read again."""
+        self._transactional.clear()
+
+    # -- snapshots -----------------------------------------------------------------------------
+
+    def load_packed(self, block: PackedOffsets) -> None:
+        """Offsets that a snapshot holds; each partition comes in one block only."""
+        if block.count < _MIN_PACKED:
+            for partition, value, log_offset in block.unpack():
+                self._committed[partition] = CommittedOffset(value, log_offset)
+        else:
+            self._packed.setdefault(block.topic, []).append(block)
+
+    def packed(self) -> Iterator[PackedOffsets]:
+        """Everything committed, in blocks; those that are packed go out as they came in."""
+        for blocks in self._packed.values():
+            yield from blocks
+        topics: dict[str, list[tuple[int, OffsetAndMetadata, int]]] = {}
+        for (topic, partition), (value, log_offset) in self._committed.items():
+            topics.setdefault(topic, []).append((partition, value, log_offset))
+        for topic, entries in topics.items():
+            for start in range(0, len(entries), BLOCK_ENTRIES):
+                yield pack(topic, entries[start : start + BLOCK_ENTRIES])
+
+    def _unpack(self, topic: str) -> None:
+        for block in self._packed.pop(topic):
+            for partition, value, log_offset in block.unpack():
+                self._committed[partition] = CommittedOffset(value, log_offset)
+
+    def _unpack_all(self) -> None:
+        for topic in list(self._packed):
+            self._unpack(topic)

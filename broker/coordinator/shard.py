@@ -1,34 +1,32 @@
 """One partition of `__consumer_offsets` as the coordinator holds it, and how it is read.
 
-A shard begins as a `ShardLoad`, which reads the partition's log in slices that do not hold up the
-loop: the last record of a key wins, a tombstone removes it, offsets of transactions wait for the
-marker (reference: group-coordinator 11).  The log is read to its end, beyond the high watermark: a
-leader does not lose what it holds.
+A shard begins as a `ShardLoad`, which reads what a snapshot holds and the log behind it, in slices
+that do not hold up the loop (reference: group-coordinator 11).  The log is read to its end, beyond the
+high watermark: a leader does not lose what it holds.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
-from typing import Final
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
 
 from kafkalike.errors import CorruptMessage, KafkaStorageError
 from kafkalike.protocol.primitives import MalformedMessage
-from kafkalike.records.batch import NO_PRODUCER_ID, CorruptBatch, RecordBatch
-from kafkalike.records.compression import DecompressionError, decompress
-from kafkalike.records.control import EndTransactionMarker, read_marker
-from kafkalike.records.record import MalformedRecord
-from kafkalike.records.scan import AnyBatch, iterate_batches
-from kafkalike.runtime.ports import StorageError
-from kafkalike.types import TopicPartition
+from kafkalike.records.batch import CorruptBatch
+from kafkalike.records.scan import iterate_batches
+from kafkalike.runtime.ports import Disk, FileRange, StorageError, Threads
 
 from ..log.log import FetchIsolation, Log
 from .group import Group
-from .records import key_values, read_group, read_key, read_offset
+from .proof import SnapshotVoid, Steps, begin_with_snapshot, check_follows
+from .records import read_group, read_key, read_offset
+from .replay import CHECK_EVERY, Replay, Stored, is_offset_key
 
 SLICE_S: Final = 0.010
 """How long a slice of loading may hold up the loop."""
 CHUNK_BYTES: Final = 1 << 18
-_CHECK_EVERY: Final = 64
-"""Keys between two looks at the clock."""
 
 
 class Shard:
@@ -52,8 +50,9 @@ class Shard:
 class ShardLoad:
     """Reads one partition into a shard, a slice at a time.
 
-    `step` returns True when everything is read up to the log's end of that moment and the groups
-    are in `groups` and `producers`.  Raises KafkaError when the log cannot be read.
+    When `step` says that it is done, everything is read up to the log's end of that moment and the
+    groups are in `groups` and `producers`.  With a `disk` a snapshot is used where there is one that
+    the log proves (see `proof`).
     """
 
     def __init__(
@@ -64,157 +63,138 @@ class ShardLoad:
         logger: logging.Logger,
         *,
         buffer_bytes: int,
+        threads: Threads,
+        disk: Disk | None = None,
     ) -> None:
         self._log = log
         self._monotonic = monotonic
         self._now_ms = now_ms
         self._logger = logger
+        self._threads = threads
+        self._disk = disk
         self._chunk_bytes = max(min(buffer_bytes, CHUNK_BYTES), 1)
-        self._position = log.log_start_offset
-        self._latest: dict[bytes, tuple[bytes, int]] = {}
-        """Key -> value and base offset of its batch."""
-        self._open: dict[int, dict[bytes, tuple[bytes, int]]] = {}
-        """The same for each open transaction."""
-        self._work: Iterator[None] | None = None
+        self._steps = self._run()
+        self._received: Any = None
         self.groups: dict[str, Group] = {}
         self.producers: dict[int, dict[str, None]] = {}
         self.record_count = 0
+        self.snapshot_offset: int | None = None
+        """Where the snapshot ended that was used."""
 
-    def step(self) -> bool:
-        """Work for about `SLICE_S`; True when loading is done."""
+    def step(self) -> "bool | Deferred[None]":
+        """Work for about `SLICE_S`.  True: done; False: call again; a Deferred: call again when it
+        has fired.  Raises KafkaError when the log cannot be read."""
         deadline_s = self._monotonic() + SLICE_S
         while True:
-            if self._work is None:
-                self._work = self._run()
-            for _ in self._work:
-                if self._monotonic() >= deadline_s:
-                    return False
-            if self._position >= self._log.log_end_offset:
+            received, self._received = self._received, None
+            try:
+                if isinstance(received, Failure):
+                    wanted = self._steps.throw(received.value)
+                else:
+                    wanted = self._steps.send(received)
+            except StopIteration:
                 return True
-            self._work = None  # something was appended meanwhile: a marker
+            if wanted is not None:
+                return self._threads.run(wanted).addBoth(self._receive)
+            if self._monotonic() >= deadline_s:
+                return False
 
-    def _run(self) -> Iterator[None]:
-        while self._position < self._log.log_end_offset:
-            yield from self._read_chunk()
-        yield from self._build()
+    def _receive(self, result: Any) -> None:
+        self._received = result
 
-    # -- reading -------------------------------------------------------------------------------
+    def _run(self) -> Steps[None]:
+        log = self._log
+        replay = Replay(str(log.topic_partition), self._logger)
+        if self._disk is not None:
+            replay = yield from begin_with_snapshot(log, self._disk, self._logger)
+        if replay.last is not None:
+            self.snapshot_offset = replay.position
+            try:
+                yield from self._read(replay, strict=True)
+                return
+            except SnapshotVoid as error:
+                self._logger.info("snapshot of %s is not used: %s", log.topic_partition, error)
+                self.snapshot_offset = None
+                replay = Replay(str(log.topic_partition), self._logger)
+        yield from self._read(replay, strict=False)
 
-    def _read_chunk(self) -> Iterator[None]:
-        self._position = max(self._position, self._log.log_start_offset)
-        info = self._log.read(self._position, self._chunk_bytes, FetchIsolation.LOG_END, True)
-        records = info.records
-        try:
-            data = records if isinstance(records, bytes) else records.read()
-        except StorageError as error:
-            raise KafkaStorageError(str(error)) from error
+    def _read(self, replay: Replay, *, strict: bool) -> Steps[None]:
+        """To the end; what is appended meanwhile, markers above all, is read in another round."""
+        while True:
+            while replay.position < self._log.log_end_offset:
+                yield from self._read_chunk(replay, strict)
+            yield from replay.settle()
+            yield from self._build(replay)
+            self.record_count = replay.record_count
+            if replay.position >= self._log.log_end_offset:
+                return
+
+    def _read_chunk(self, replay: Replay, strict: bool) -> Steps[None]:
+        before = max(replay.position, self._log.log_start_offset)
+        info = self._log.read(before, self._chunk_bytes, FetchIsolation.LOG_END, True)
+        data = yield from read_range(info.records)
         if not data:
+            if strict:
+                raise SnapshotVoid(f"nothing can be read from offset {before} on")
             # Compaction left nothing up to the end.
-            self._position = self._log.log_end_offset
+            replay.position = self._log.log_end_offset
             return
-        before = self._position
         try:
             for batch in iterate_batches(data):
-                if batch.next_offset > self._position:
-                    self._position = batch.next_offset
-                    self._read_batch(batch)
+                if batch.next_offset > replay.position:
+                    if strict:
+                        check_follows(batch, replay.position)
+                    yield from replay.apply(batch)
                 yield
         except CorruptBatch as error:
-            raise CorruptMessage(f"behind offset {self._position}: {error}") from error
-        if self._position == before:
+            raise CorruptMessage(f"behind offset {replay.position}: {error}") from error
+        if replay.position <= before:
             raise CorruptMessage(f"no batch can be read at offset {before}")
-
-    def _read_batch(self, batch: AnyBatch) -> None:
-        try:
-            self._apply(batch)
-        except (MalformedRecord, DecompressionError) as error:
-            self._logger.error("batch at offset %d is skipped: %s", batch.base_offset, error)
-
-    def _apply(self, batch: AnyBatch) -> None:
-        base_offset = batch.base_offset
-        target = self._latest
-        if isinstance(batch, RecordBatch):
-            if batch.is_control:
-                marker = read_marker(batch)
-                if marker is not None:
-                    self._end_transaction(batch.producer_id, marker)
-                return
-            if batch.is_transactional and batch.producer_id != NO_PRODUCER_ID:
-                target = self._open.setdefault(batch.producer_id, {})
-        for key, value in _key_values(batch):
-            self.record_count += 1
-            if key is None:
-                self._logger.warning("a record without key at offset %d is skipped", base_offset)
-            elif value is None:
-                target.pop(key, None)
-            else:
-                target[key] = (value, base_offset)
-
-    def _end_transaction(self, producer_id: int, marker: EndTransactionMarker) -> None:
-        offsets = self._open.pop(producer_id, None)
-        if offsets is None or not marker.commit:
-            return
-        for key, (value, base_offset) in offsets.items():
-            known = self._latest.get(key)
-            if known is None or known[1] < base_offset:
-                self._latest[key] = (value, base_offset)
 
     # -- building ------------------------------------------------------------------------------
 
-    def _build(self) -> Iterator[None]:
+    def _build(self, replay: Replay) -> Iterator[None]:
         self.groups = {}
         self.producers = {}
-        offsets: list[tuple[str, TopicPartition, bytes, int]] = []
-        for count, (key, (value, base_offset)) in enumerate(self._latest.items()):
-            if count % _CHECK_EVERY == 0:
+        for count, (key, stored) in enumerate(replay.others.items()):
+            if count % CHECK_EVERY == 0:
                 yield
-            self._build_one(key, value, base_offset, offsets)
-        for count, (group_id, partition, value, base_offset) in enumerate(offsets):
-            if count % _CHECK_EVERY == 0:
+            self._build_other(replay, key, stored)
+        for count, (group_id, offsets) in enumerate(replay.offsets.items()):
+            if count % CHECK_EVERY == 0:
                 yield
-            try:
-                offset = read_offset(value)
-            except MalformedMessage as error:
-                self._skip(error)
-                continue
-            self._group(group_id).offsets.load(partition, offset, base_offset)
-        for producer_id, pending in self._open.items():
-            yield
-            for key, (value, base_offset) in pending.items():
-                self._build_pending(producer_id, key, value, base_offset)
+            offsets.forget_transactions()
+            self._group(group_id).offsets = offsets
+        for producer_id, pending in replay.open.items():
+            for count, (key, stored) in enumerate(pending.items()):
+                if count % CHECK_EVERY == 0:
+                    yield
+                self._build_pending(replay, producer_id, key, stored)
 
-    def _build_one(
-        self,
-        key: bytes,
-        value: bytes,
-        base_offset: int,
-        offsets: list[tuple[str, TopicPartition, bytes, int]],
-    ) -> None:
+    def _build_other(self, replay: Replay, key: bytes, stored: Stored) -> None:
         try:
             found = read_key(key)
             if found is None:
                 self._logger.warning("a record of an unknown kind is skipped")
-            elif found[1] is None:
-                self.groups[found[0]] = read_group(found[0], value)
             else:
-                offsets.append((found[0], found[1], value, base_offset))
+                self.groups[found[0]] = read_group(found[0], stored.value)
         except MalformedMessage as error:
-            self._skip(error)
+            replay.skip(error)
 
-    def _build_pending(self, producer_id: int, key: bytes, value: bytes, base_offset: int) -> None:
+    def _build_pending(self, replay: Replay, producer_id: int, key: bytes, stored: Stored) -> None:
+        if not is_offset_key(key):
+            return
         try:
             found = read_key(key)
-            if found is None:
-                return
-            group_id, partition = found
-            if partition is None:
-                return
-            offset = read_offset(value)
+            offset = read_offset(stored.value)
         except MalformedMessage as error:
-            self._skip(error)
+            replay.skip(error)
             return
+        if found is None or found[1] is None:
+            return
+        group_id, partition = found
         group = self._group(group_id)
-        group.offsets.load_transactional(producer_id, partition, offset, base_offset)
+        group.offsets.load_transactional(producer_id, partition, offset, stored.base_offset)
         self.producers.setdefault(producer_id, {})[group_id] = None
 
     def _group(self, group_id: str) -> Group:
@@ -224,11 +204,15 @@ class ShardLoad:
             group = self.groups[group_id] = Group(group_id, self._now_ms())
         return group
 
-    def _skip(self, error: MalformedMessage) -> None:
-        self._logger.error("a record of %s is skipped: %s", self._log.topic_partition, error)
 
-
-def _key_values(batch: AnyBatch) -> Iterable[tuple[bytes | None, bytes | None]]:
-    if isinstance(batch, RecordBatch):
-        return key_values(decompress(batch.codec, batch.payload()), batch.count)
-    return ((record.key, record.value) for record in batch.records())
+def read_range(records: Any) -> Steps[bytes]:
+    """The bytes of what `Log.read` found, read elsewhere.  Raises KafkaStorageError."""
+    if not isinstance(records, FileRange):
+        return bytes(records)
+    records.file.retain()
+    try:
+        return (yield records.read)
+    except StorageError as error:
+        raise KafkaStorageError(str(error)) from error
+    finally:
+        records.file.release()

@@ -32,7 +32,7 @@ from kafkalike.records.record import Record
 from kafkalike.records.scan import iterate_batches
 from kafkalike.runtime.tasks import TimerWheel
 from kafkalike.types import TopicPartition
-from tests.fakes import FakeClock, FakeRandom, result_of
+from tests.fakes import FakeClock, FakeRandom, InlineThreads, result_of
 
 LOGGER = logging.getLogger("tests.coordinator")
 GROUP = "g"
@@ -167,6 +167,7 @@ class World:
             read_partition_count=lambda: succeed(self.count),
             metrics=self.metrics,
             logger=LOGGER,
+            threads=InlineThreads(),
         )
         result_of(Deferred.fromCoroutine(coordinator.start()))
         return coordinator
