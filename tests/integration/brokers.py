@@ -5,7 +5,6 @@ keeps its data and its log (`broker.log`) in a folder of its own, and is killed 
 """
 
 import contextlib
-import ctypes
 import os
 import shutil
 import signal
@@ -13,21 +12,20 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import pytest
 
 from kafkalike.properties import format_properties
-from tests.integration.zookeeper import free_port
+from tests.reference_kafka import die_with_parent, free_port
 
 T = TypeVar("T")
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 START_LIMIT_S: Final = 60.0
 STOP_LIMIT_S: Final = 60.0
-PR_SET_PDEATHSIG: Final = 1
 SESSION_TIMEOUT_MS: Final = 3000
 
 FAST: Final = {
@@ -45,14 +43,21 @@ FAST: Final = {
 """Settings that make faults heal in seconds."""
 
 
-def _die_with_parent() -> None:
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
 class BrokerProcess:
-    """One broker: `python -m kafkalike.tools.main broker server.properties`."""
+    """One broker: `python -m kafkalike.tools.main broker server.properties`.
 
-    def __init__(self, folder: Path, broker_id: int, zookeeper: str, **settings: str) -> None:
+    `base` are its settings beside those of its place; keywords are more of them.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        broker_id: int,
+        zookeeper: str,
+        *,
+        base: Mapping[str, str] = FAST,
+        **settings: str,
+    ) -> None:
         self.id = broker_id
         self.port = free_port()
         self.folder = folder / f"broker-{broker_id}"
@@ -60,7 +65,7 @@ class BrokerProcess:
         self.log_path = self.folder / "broker.log"
         self._ready_path = self.folder / "ready"
         self.settings = {
-            **FAST,
+            **base,
             "broker.id": str(broker_id),
             "listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
             "log.dirs": str(self.folder / "data"),
@@ -79,8 +84,25 @@ class BrokerProcess:
         return self._process.pid
 
     @property
+    def runs(self) -> bool:
+        return self._process is not None
+
+    @property
     def data(self) -> Path:
         return Path(self.settings["log.dirs"].split(",")[0])
+
+    def program(self) -> list[str]:
+        """What is started; it takes what `kafkalike broker` takes."""
+        return [sys.executable, "-m", "kafkalike.tools.main", "broker"]
+
+    @property
+    def runs(self) -> bool:
+        """It was started, and has not ended by itself."""
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def is_ready(self) -> bool:
+        return self._ready_path.exists()
 
     def launch(self) -> None:
         """Start the process without waiting."""
@@ -88,15 +110,14 @@ class BrokerProcess:
         path = self.folder / "server.properties"
         path.write_text(format_properties(self.settings), encoding="iso-8859-1")
         self._ready_path.unlink(missing_ok=True)
-        command = [sys.executable, "-m", "kafkalike.tools.main", "broker", str(path)]
-        command += ["--ready-file", str(self._ready_path)]
+        command = [*self.program(), str(path), "--ready-file", str(self._ready_path)]
         with self.log_path.open("ab") as output:
             self._process = subprocess.Popen(
                 command,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 cwd=ROOT,
-                preexec_fn=_die_with_parent,  # noqa: PLW1509
+                preexec_fn=die_with_parent,  # noqa: PLW1509
             )
 
     def wait_ready(self, limit_s: float = START_LIMIT_S) -> None:
