@@ -100,7 +100,8 @@ def free_port() -> int:
         return port
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
+    """For a child between fork and exec: the kernel kills it when its parent ends."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
@@ -123,7 +124,7 @@ class _JavaProcess:
                 stderr=subprocess.STDOUT,
                 cwd=folder,
                 start_new_session=True,
-                preexec_fn=_die_with_parent,  # noqa: PLW1509
+                preexec_fn=die_with_parent,  # noqa: PLW1509
             )
 
     @property
@@ -166,7 +167,9 @@ class ReferenceKafka:
     """Brokers of the original with ids from `first_id` on; a context manager.
 
     `zookeeper` is the connection string of an ensemble to join, None starts a server.  `settings`
-    are broker settings, the same for all.  Data and output stay in `folder`.
+    are broker settings, the same for all, `dirs` the number of log directories
+    of each, 1 or 2.  Data and
+    output stay in `folder`.
     """
 
     def __init__(
@@ -178,12 +181,17 @@ class ReferenceKafka:
         zookeeper: str | None = None,
         settings: Mapping[str, str] | None = None,
         heap: str = "512M",
+        dirs: int = 1,
+        tick_ms: int = 500,
     ) -> None:
+        """`tick_ms` is that of the ZooKeeper: sessions last 2 to 20 ticks at most."""
         self.folder = folder
         self.zookeeper = zookeeper or ""
         self.ports = {first_id + number: free_port() for number in range(brokers)}
         self._settings = dict(settings or {})
         self._heap = heap
+        self._dirs = dirs
+        self._tick_ms = tick_ms
         self._own_zookeeper: _JavaProcess | None = None
         self._brokers: dict[int, _JavaProcess] = {}
 
@@ -192,26 +200,32 @@ class ReferenceKafka:
         return ",".join(f"127.0.0.1:{port}" for port in self.ports.values())
 
     def data(self, broker_id: int) -> Path:
-        """The log directory of one broker."""
+        """The first log directory of one broker."""
         return self.folder / f"data-{broker_id}"
+
+    def log_dirs(self, broker_id: int) -> list[Path]:
+        first = self.data(broker_id).resolve()
+        return [first, first.with_name(f"{first.name}-second")][: self._dirs]
 
     def start(self) -> None:
         """Start everything and return when all brokers serve.  Raises ReferenceMissing."""
         self.folder.mkdir(parents=True, exist_ok=True)
         if not self.zookeeper:
-            self._start_zookeeper()
+            self.start_zookeeper()
         for broker_id in self.ports:
             self.launch(broker_id)
         for broker_id in self.ports:
             self.wait_ready(broker_id)
 
-    def _start_zookeeper(self) -> None:
+    def start_zookeeper(self) -> None:
+        """The first part of `start`: a ZooKeeper of its own."""
+        self.folder.mkdir(parents=True, exist_ok=True)
         port = free_port()
         path = self.folder / "zookeeper.properties"
         path.write_text(
             f"dataDir={self.folder.resolve()}/zookeeper\nclientPort={port}\n"
             "clientPortAddress=127.0.0.1\nadmin.enableServer=false\nmaxClientCnxns=0\n"
-            "tickTime=500\n4lw.commands.whitelist=*\n"
+            f"tickTime={self._tick_ms}\n4lw.commands.whitelist=*\n"
         )
         main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
         self._own_zookeeper = _JavaProcess(self.folder, "zookeeper", main, path, "192M")
@@ -229,7 +243,7 @@ class ReferenceKafka:
             "broker.id": str(broker_id),
             "listeners": f"PLAINTEXT://127.0.0.1:{self.ports[broker_id]}",
             "zookeeper.connect": self.zookeeper,
-            "log.dirs": str(self.data(broker_id).resolve()),
+            "log.dirs": ",".join(str(path) for path in self.log_dirs(broker_id)),
             "offsets.topic.replication.factor": count,
             "transaction.state.log.replication.factor": count,
             "transaction.state.log.min.isr": str(min(2, len(self.ports))),

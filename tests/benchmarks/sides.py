@@ -25,7 +25,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from kafkalike.properties import format_properties
 from tests.integration.testing.processes import descendants
-from tests.reference_kafka import ReferenceKafka, _die_with_parent, free_port
+from tests.reference_kafka import ReferenceKafka, die_with_parent, free_port
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 UNIT_FILE: Final = ROOT / "deploy" / "kafkalike@.service"
@@ -90,7 +90,7 @@ class KafkalikeBroker:
                 cwd=ROOT,
                 env={**os.environ, **service_environment()},
                 start_new_session=True,
-                preexec_fn=_die_with_parent,  # noqa: PLW1509
+                preexec_fn=die_with_parent,  # noqa: PLW1509
             )
 
     def close(self) -> None:

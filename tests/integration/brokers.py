@@ -84,10 +84,6 @@ class BrokerProcess:
         return self._process.pid
 
     @property
-    def runs(self) -> bool:
-        return self._process is not None
-
-    @property
     def data(self) -> Path:
         return Path(self.settings["log.dirs"].split(",")[0])
 

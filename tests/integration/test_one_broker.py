@@ -14,7 +14,7 @@ from confluent_kafka.cimpl import NewPartitions
 
 from tests.integration import clients
 from tests.integration.brokers import ClusterMaker, eventually
-from tests.integration.zookeeper import free_port
+from tests.reference_kafka import free_port
 
 pytestmark = pytest.mark.real_zookeeper
 

@@ -10,7 +10,6 @@ own (`chroot`).  Tests that stop, kill or freeze it start their own (`own_zookee
 """
 
 import contextlib
-import ctypes
 import itertools
 import os
 import shutil
@@ -25,6 +24,8 @@ from typing import Any, Final
 
 import pytest
 
+from tests.reference_kafka import die_with_parent, free_port
+
 ADDRESS_VARIABLE: Final = "KAFKALIKE_TEST_ZOOKEEPER"
 JAR: Final = Path("/usr/share/java/zookeeper.jar")
 LOGGING_JARS: Final = ("slf4j-simple.jar", "slf4j-nop.jar")
@@ -35,14 +36,6 @@ MAIN: Final = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 IMAGE: Final = "zookeeper:3.8"
 START_LIMIT_S: Final = 60.0
 TICK_MS: Final = 200
-PR_SET_PDEATHSIG: Final = 1
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def four_letters(port: int, word: bytes, limit_s: float = 5.0) -> bytes:
@@ -56,10 +49,6 @@ def four_letters(port: int, word: bytes, limit_s: float = 5.0) -> bytes:
             return answer
     except OSError:
         return b""
-
-
-def _die_with_parent() -> None:
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def missing() -> str | None:
@@ -128,7 +117,7 @@ class ZooKeeperServer:
                 stderr=subprocess.STDOUT,
                 cwd=self._dir,
                 start_new_session=True,
-                preexec_fn=_die_with_parent,  # noqa: PLW1509
+                preexec_fn=die_with_parent,  # noqa: PLW1509
             )
         deadline = time.monotonic() + START_LIMIT_S
         while b"Mode:" not in four_letters(self.port, b"srvr"):

@@ -6,13 +6,11 @@ packages are not to be had raises ClientMissing with the reason.
 """
 
 import contextlib
-import ctypes
 import fcntl
 import hashlib
 import os
 import selectors
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -22,6 +20,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
+from tests.reference_kafka import die_with_parent
+
 from .contract import CODECS, Headers, PartitionView, Record
 
 HERE: Final = Path(__file__).resolve().parent
@@ -30,7 +30,6 @@ FULL: Final = os.environ.get("KAFKALIKE_FULL") == "1"
 BUILD_LIMIT_S: Final = 1500.0
 START_LIMIT_S: Final = 120.0
 ANSWER_LIMIT_S: Final = 180.0 if not FULL else 1800.0
-PR_SET_PDEATHSIG: Final = 1
 JAVA_VERSIONS: Final = ("3.9.2", "4.4.0")
 ZSTD_HEADER: Final = Path("/usr/include/zstd.h")
 GO_PROGRAMS: Final = ("franz", "sarama", "segmentio")
@@ -309,10 +308,6 @@ PROGRAMS: Final = {
 # --- Running --------------------------------------------------------------------------------------
 
 
-def _die_with_parent() -> None:
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
 @dataclass
 class RunningProgram:
     """A started program.  Its methods are the commands of the contract and raise ClientFailed."""
@@ -418,7 +413,7 @@ def running(
             stdout=subprocess.PIPE,
             stderr=errors,
             cwd=ROOT,
-            preexec_fn=_die_with_parent,  # noqa: PLW1509
+            preexec_fn=die_with_parent,  # noqa: PLW1509
         )
     started = RunningProgram(program, process, said)
     try:

@@ -1,8 +1,6 @@
 """Kafka's command line programs, run one after the other in one Java virtual machine."""
 
 import base64
-import ctypes
-import signal
 import subprocess
 import tempfile
 from collections.abc import Sequence
@@ -10,11 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tests.reference_kafka import LOG4J, TOOLS, jars
+from tests.reference_kafka import LOG4J, TOOLS, die_with_parent, jars
 
 SOURCE: Final = Path(__file__).with_name("Tools.java")
 LIMIT_S: Final = 60.0
-PR_SET_PDEATHSIG: Final = 1
 CLASSES: Final = {
     **TOOLS,
     "verifiable-producer": "org.apache.kafka.tools.VerifiableProducer",
@@ -31,10 +28,6 @@ class Printed:
     err: str
 
 
-def _die_with_parent() -> None:
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
 class Programs:
     """A context manager; `run` takes a short name of a program (see CLASSES)."""
 
@@ -49,7 +42,7 @@ class Programs:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            preexec_fn=_die_with_parent,  # noqa: PLW1509
+            preexec_fn=die_with_parent,  # noqa: PLW1509
         )
 
     def run(
