@@ -11,15 +11,18 @@ from typing import Any, Final
 from twisted.internet.defer import Deferred
 
 from kafkalike.errors import NotController
-from kafkalike.messages.control import AlterPartitionResponse
+from kafkalike.messages.control import AlterPartitionRequest, AlterPartitionResponse
 from kafkalike.net.client import PeerDisconnected, PeerError, PeerTimeout
 from kafkalike.net.peers import Peers
 from kafkalike.runtime.ports import Clock
 from kafkalike.runtime.tasks import as_deferred, sleep
+from kafkalike.types import ZERO_UUID
 
 from .metadata_cache import NO_CONTROLLER, MetadataCache
 
 LOOK_UP_PAUSE_S: Final = 0.1
+LAST_WITH_TOPIC_NAMES: Final = 1
+"""Version of AlterPartition."""
 
 
 class ControllerChannel:
@@ -79,7 +82,9 @@ class ControllerChannel:
             controller = self._metadata.controller_id
             if controller != NO_CONTROLLER:
                 try:
-                    response = await self._peers.send(controller, request, timeout_s=limit)
+                    response = await self._peers.send(
+                        controller, request, version=version_of(request), timeout_s=limit
+                    )
                 except (PeerDisconnected, PeerTimeout) as error:
                     self._logger.info("controller %s did not answer: %s", controller, error)
                 else:
@@ -88,6 +93,18 @@ class ControllerChannel:
                     self._peers.disconnect(controller, "it is not the controller")
             await sleep(self._clock, LOOK_UP_PAUSE_S)
         raise PeerDisconnected("this broker stops")
+
+
+def version_of(request: Any) -> int | None:
+    """The version it must have, or None: the newest that both sides know.
+
+    A topic that has no id, as an older controller left it, can only be told by its name.
+    """
+    if isinstance(request, AlterPartitionRequest) and any(
+        topic.topic_id == ZERO_UUID for topic in request.topics
+    ):
+        return LAST_WITH_TOPIC_NAMES
+    return None
 
 
 def says_not_controller(response: Any) -> bool:

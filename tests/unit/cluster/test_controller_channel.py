@@ -14,6 +14,7 @@ from kafkalike.messages.control import AlterPartitionRequest, AlterPartitionResp
 from kafkalike.messages.transactions import AllocateProducerIdsResponse
 from kafkalike.net.client import PeerDisconnected, PeerTimeout, UnsupportedByPeer
 from kafkalike.runtime.tasks import Tasks
+from kafkalike.types import ZERO_UUID
 from tests.fakes import FakeClock, failure_of, result_of
 from tests.unit.cluster.support import update_metadata
 
@@ -28,9 +29,13 @@ class FakePeers:
         self.script = list(script)
         self.asked: list[int] = []
         self.dropped: list[int] = []
+        self.versions: list[int | None] = []
 
-    def send(self, broker_id: int, request: Any, **_: Any) -> "Deferred[Any]":
+    def send(
+        self, broker_id: int, request: Any, *, version: int | None = None, **_: Any
+    ) -> "Deferred[Any]":
         self.asked.append(broker_id)
+        self.versions.append(version)
         step = self.script.pop(0)
         if isinstance(step, Deferred):
             return step
@@ -57,6 +62,17 @@ def partition_answer(code: int) -> AlterPartitionResponse:
     return AlterPartitionResponse(
         topics=[_Topic(partitions=[_Topic.PartitionData(partition_index=0, error_code=code)])]
     )
+
+
+@pytest.mark.parametrize(
+    ("topic_ids", "version"),
+    [([b"1" * 16], None), ([b"1" * 16, ZERO_UUID], 1), ([ZERO_UUID], 1), ([], None)],
+)
+def test_topics_without_id_are_told_by_name(topic_ids: list[bytes], version: int | None) -> None:
+    world = World(partition_answer(0))
+    topics = [AlterPartitionRequest.TopicData(topic_id=topic_id) for topic_id in topic_ids]
+    world.channel.send(AlterPartitionRequest(topics=topics))
+    assert world.peers.versions == [version]
 
 
 def test_an_answer_comes_back() -> None:
