@@ -4,12 +4,17 @@ Real frame protocols run over these pipes.  Each direction holds at most `WINDOW
 receiver has not taken, as a kernel does, so slow readers, pauses and half-closed connections behave
 as on a real machine.  A frame's memory is overwritten after `frame_received`, so that a protocol
 which keeps a view fails loudly.
+
+A machine's kernel and its process are apart: bytes arrive and connections are accepted while a process
+is frozen; it hears of them when it runs again.  Where a link is cut, bytes wait in order until it is
+healed, as TCP sends them again and again; a connection itself ends by `cut` or with its machine.
 """
 
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Final
+from functools import partial
+from typing import Final, Protocol
 
 from twisted.internet.defer import Deferred, succeed
 
@@ -20,6 +25,7 @@ from kafkalike.runtime.ports import (
     FileRange,
     FrameProtocol,
     ListeningPort,
+    Random,
     UnknownHost,
 )
 
@@ -29,13 +35,56 @@ HIGH_WATER_BYTES: Final = 256 << 10
 FIRST_PORT: Final = 20000
 POISON: Final = 0xDD
 
+RETRY_CONNECT_S: Final = 1.0
+"""How long after a lost packet a connection is tried again."""
+
 Accept = Callable[[str], FrameProtocol | None]
+Carried = Callable[[str, str, bytes], object]
+"""`(from_host, to_host, bytes)` as they arrive."""
 Delay = Callable[[str, str, int], float | None]
 """`(from_host, to_host, byte_count) -> seconds`, or None when these bytes do not arrive for now."""
 
 
+class Surroundings(Protocol):
+    """What a simulated network needs to know of the process that uses it."""
+
+    @property
+    def clock(self) -> Clock: ...
+
+    def enter(self, callback: Callable[..., object], *args: object) -> None:
+        """Call now, later, or never, as the state of the process has it."""
+
+
+class _Unprotected:
+    """The surroundings of a process that always runs."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+
+    def enter(self, callback: Callable[..., object], *args: object) -> None:
+        callback(*args)
+
+
 class SimSocket:
     """One end of a byte pipe.  Test clients use it as it is; brokers see a SimTransport on top."""
+
+    __slots__ = (
+        "_arrives_s",
+        "_coming",
+        "_held_count",
+        "_in_flight_bytes",
+        "_internet",
+        "_sender_waits",
+        "_write_ended",
+        "closed",
+        "ended",
+        "host",
+        "inbox",
+        "on_readable",
+        "on_writable",
+        "peer",
+        "port",
+    )
 
     def __init__(self, internet: "SimInternet", host: str, port: int) -> None:
         self._internet = internet
@@ -43,6 +92,10 @@ class SimSocket:
         self.port = port
         self.peer: SimSocket
         self.inbox = bytearray()
+        self._coming: deque[bytes | None] = deque()
+        """What is on its way to this end; None is the end of the stream."""
+        self._held_count = 0
+        """How many of the last of these wait for their link to be healed."""
         self._in_flight_bytes = 0
         self._arrives_s = 0.0
         self.ended = False
@@ -57,20 +110,30 @@ class SimSocket:
         if self.closed or self._write_ended:
             raise ConnectionError("this end of the pipe is closed")
         peer = self.peer
-        if peer.closed:
+        if peer.closed and not self._internet.is_apart(self.host, peer.host):
             raise ConnectionError("the other end of the pipe is closed")
         room = WINDOW_BYTES - len(peer.inbox) - peer._in_flight_bytes
         taken = bytes(memoryview(data)[: max(0, room)])
         if taken:
             peer._in_flight_bytes += len(taken)
-            self._internet.carry(self, peer, len(taken), peer._arrived, taken)
+            self._internet.carry(self, peer, taken)
         if len(taken) < len(data):
             peer._sender_waits = True
         return len(taken)
 
-    def _arrived(self, data: bytes) -> None:
+    def arrive(self) -> None:
+        """The oldest of what is on its way is here."""
+        if not self._coming:
+            return  # lost with the connection
+        data = self._coming.popleft()
+        if data is None:
+            if not self.closed:
+                self.ended = True
+                self.on_readable()
+            return
         self._in_flight_bytes -= len(data)
         if not self.closed:
+            self._internet.carried(self.peer.host, self.host, data)
             self.inbox += data
             self.on_readable()
 
@@ -91,30 +154,48 @@ class SimSocket:
         """Half-close: the other end sees the end of the stream after all bytes sent before."""
         if not self._write_ended:
             self._write_ended = True
-            self._internet.carry(self, self.peer, 0, self.peer._end_arrived)
-
-    def _end_arrived(self) -> None:
-        if not self.closed:
-            self.ended = True
-            self.on_readable()
+            self._internet.carry(self, self.peer, None)
 
     def close(self) -> None:
         """Close both directions."""
         if not self.closed:
             self.end_write()
-            self.closed = True
-            self.inbox.clear()
-            self._internet.sockets.pop(id(self), None)
+            self._let_go()
             self._internet.clock.call_soon(self.peer._may_send)
 
-    def cut(self) -> None:
-        """Lose the connection for both ends at once, with all bytes on the way."""
+    def _let_go(self) -> None:
+        self.closed = True
+        self.inbox.clear()
+        self.on_readable = self.on_writable = _nothing
+        self._internet.sockets.pop(id(self), None)
+
+    def vanish(self) -> None:
+        """The machine of this end is gone: nobody tells the other end."""
+        self._write_ended = True
+        self._let_go()
+
+    def cut(self, random: Random | None = None) -> None:
+        """Lose the connection for both ends at once, with all bytes on the way.
+
+        With chance, some of the bytes on the way still arrive: a frame may be cut in its middle.
+        """
         for end in (self, self.peer):
-            end.inbox.clear()
+            arriving = b"".join(data for data in end._coming if data is not None)
+            end._coming.clear()
+            end._held_count = 0
+            end._in_flight_bytes = 0
+            if random is None:
+                end.inbox.clear()
+            elif arriving and not end.closed:
+                end.inbox += arriving[: random.randrange(len(arriving) + 1)]
             end._write_ended = True
             if not end.closed:
                 end.ended = True
-                self._internet.clock.call_soon(end.on_readable)
+                self._internet.clock.call_soon(_readable, end)
+
+
+def _readable(end: SimSocket) -> None:
+    end.on_readable()
 
 
 def _nothing() -> None:
@@ -128,13 +209,14 @@ class SimTransport:
         self,
         sock: SimSocket,
         protocol: FrameProtocol,
-        clock: Clock,
+        surroundings: Surroundings,
         max_frame_bytes: int,
         raw: bool = False,
     ) -> None:
         self.socket = sock
         self._protocol = protocol
-        self._clock = clock
+        self._enter = surroundings.enter
+        self._clock = surroundings.clock
         self._max_frame_bytes = max_frame_bytes
         self._raw = raw
         self._input = bytearray()
@@ -149,8 +231,8 @@ class SimTransport:
         self.local_port = sock.port
 
     def start(self) -> None:
-        self.socket.on_readable = self._read
-        self.socket.on_writable = self._pump
+        self.socket.on_readable = partial(self._enter, self._read)
+        self.socket.on_writable = partial(self._enter, self._pump)
         try:
             self._protocol.connected(self)
         except Exception:
@@ -301,8 +383,10 @@ class SimListeningPort:
         max_frame_bytes: int,
         backlog: int,
         raw: bool,
+        surroundings: Surroundings,
     ) -> None:
         self._internet = internet
+        self._surroundings = surroundings
         self.host = host
         self.port = port
         self._accept = accept
@@ -314,10 +398,10 @@ class SimListeningPort:
 
     def arrive(self, sock: SimSocket) -> bool:
         """A new connection; False when the backlog is full."""
-        if self._paused and len(self._waiting) >= self._backlog:
+        if len(self._waiting) >= self._backlog:
             return False
         self._waiting.append(sock)
-        self._accept_waiting()
+        self._surroundings.enter(self._accept_waiting)
         return True
 
     def _accept_waiting(self) -> None:
@@ -328,7 +412,7 @@ class SimListeningPort:
                 sock.close()
             else:
                 SimTransport(
-                    sock, protocol, self._internet.clock, self._max_frame_bytes, raw=self._raw
+                    sock, protocol, self._surroundings, self._max_frame_bytes, raw=self._raw
                 ).start()
 
     def pause(self) -> None:
@@ -336,56 +420,121 @@ class SimListeningPort:
 
     def resume(self) -> None:
         self._paused = False
-        self._internet.clock.call_soon(self._accept_waiting)
+        self._surroundings.clock.call_soon(self._accept_waiting)
 
     def stop(self) -> "Deferred[None]":
-        self._internet.ports.pop((self.host, self.port), None)
+        if self._internet.ports.get((self.host, self.port)) is self:
+            del self._internet.ports[self.host, self.port]
         while self._waiting:
             self._waiting.popleft().close()
         return succeed(None)
 
 
 class SimInternet:
-    """All hosts of a simulated world and the pipes between them."""
+    """All hosts of a simulated world and the pipes between them.
 
-    def __init__(self, clock: Clock, delay: Delay = lambda source, target, count: 0.0) -> None:
+    `carried` hears of all bytes as they arrive.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        delay: Delay = lambda source, target, count: 0.0,
+        carried: Carried = lambda source, target, data: None,
+    ) -> None:
         self.clock = clock
         self.delay = delay
+        self.carried = carried
         self.ports: dict[tuple[str, int], SimListeningPort] = {}
         self.sockets: dict[int, SimSocket] = {}
         self._next_port = FIRST_PORT
         self._hosts: set[str] = set()
 
-    def host(self, name: str) -> "SimNetwork":
-        """The Network port of one machine."""
+    def host(self, name: str, surroundings: Surroundings | None = None) -> "SimNetwork":
+        """The Network port of one machine, for one process on it."""
         self._hosts.add(name)
-        return SimNetwork(self, name)
+        return SimNetwork(self, name, surroundings or _Unprotected(self.clock))
 
     def knows(self, name: str) -> bool:
         return name in self._hosts
+
+    def is_apart(self, source: str, target: str) -> bool:
+        """Whether what `source` sends does not arrive at `target` for now."""
+        return self.delay(source, target, 0) is None
 
     def next_port(self) -> int:
         self._next_port += 1
         return self._next_port
 
-    def carry(
-        self,
-        source: SimSocket,
-        target: SimSocket,
-        count: int,
-        deliver: Callable[..., object],
-        *args: object,
-    ) -> None:
-        """Call `deliver` when bytes sent now arrive; never before what was sent earlier."""
-        delay_s = self.delay(source.host, target.host, count)
-        if delay_s is None:
+    def carry(self, source: SimSocket, target: SimSocket, data: bytes | None) -> None:
+        """Put bytes, or the end of the stream, on their way; they arrive after what is before them."""
+        target._coming.append(data)
+        if target._held_count:
+            target._held_count += 1
             return
+        delay_s = self.delay(source.host, target.host, len(data) if data is not None else 0)
+        if delay_s is None:
+            target._held_count = 1
+        else:
+            self._schedule(target, delay_s)
+
+    def _schedule(self, target: SimSocket, delay_s: float) -> None:
         now_s = self.clock.monotonic()
         target._arrives_s = max(target._arrives_s, now_s + delay_s)
         if target._arrives_s <= now_s:
-            self.clock.call_soon(deliver, *args)
+            self.clock.call_soon(target.arrive)
         else:
-            self.clock.call_later(target._arrives_s - now_s, deliver, *args)
+            self.clock.call_later(target._arrives_s - now_s, target.arrive)
+
+    def resume(self) -> None:
+        """Links were healed: what waited for them goes on its way.
+
+        Call it after `delay` has begun to give a time where it gave None before.
+        """
+        for source in self._every_end():
+            target = source.peer
+            if not target._held_count:
+                continue
+            delay_s = self.delay(source.host, target.host, 0)
+            if delay_s is not None:
+                count, target._held_count = target._held_count, 0
+                for _ in range(count):
+                    self._schedule(target, delay_s)
+
+    def _every_end(self) -> list[SimSocket]:
+        """Ends that may have sent something, also those closed since."""
+        ends: dict[int, SimSocket] = {}
+        for end in self.sockets.values():
+            ends[id(end)] = end
+            ends[id(end.peer)] = end.peer
+        return list(ends.values())
+
+    def sockets_of(self, host: str) -> list[SimSocket]:
+        """Open ends on one machine, oldest first."""
+        return [end for end in self.sockets.values() if end.host == host]
+
+    def close_host(self, host: str, *, silently: bool = False) -> None:
+        """The process on a machine has ended: its kernel closes all, or, `silently`, nobody does."""
+        for key in [key for key in self.ports if key[0] == host]:
+            self.ports.pop(key).stop()
+        for end in self.sockets_of(host):
+            if silently:
+                end.vanish()
+            else:
+                end.cut()
+                end._let_go()
+
+    def reset_orphans(self, host: str) -> None:
+        """A machine is back: what others still take for connections to it is refused."""
+        for end in list(self.sockets.values()):
+            if end.peer.host == host and end.peer.closed and not end.ended:
+                end.cut()
+
+    def clear(self) -> None:
+        """Forget everything."""
+        for end in list(self.sockets.values()):
+            end._let_go()
+        self.ports.clear()
 
     def pipe(self, source: str, target: str, port: int) -> tuple[SimSocket, SimSocket]:
         """Two connected ends."""
@@ -409,11 +558,12 @@ class SimInternet:
 
 
 class SimNetwork:
-    """The Network port of one simulated machine."""
+    """The Network port of one process on a simulated machine."""
 
-    def __init__(self, internet: SimInternet, name: str) -> None:
+    def __init__(self, internet: SimInternet, name: str, surroundings: Surroundings) -> None:
         self._internet = internet
         self._name = name
+        self._surroundings = surroundings
 
     def listen(
         self,
@@ -431,7 +581,14 @@ class SimNetwork:
         if key in self._internet.ports:
             raise OSError(f"cannot bind {self._name}:{port}: address already in use")
         listening = SimListeningPort(
-            self._internet, self._name, port, accept, max_frame_bytes, backlog, raw
+            self._internet,
+            self._name,
+            port,
+            accept,
+            max_frame_bytes,
+            backlog,
+            raw,
+            self._surroundings,
         )
         self._internet.ports[key] = listening
         return listening
@@ -446,23 +603,33 @@ class SimNetwork:
         max_frame_bytes: int,
         tls: object | None = None,
     ) -> "Deferred[None]":
-        clock = self._internet.clock
+        internet, surroundings = self._internet, self._surroundings
+        clock = surroundings.clock
         result: Deferred[None] = Deferred()
 
         def fail(error: ConnectionError) -> None:
             if not result.called:
                 result.errback(error)
 
+        def attempt() -> None:
+            if result.called:
+                return
+            there_s = internet.delay(self._name, host, 0)
+            if there_s is None or internet.is_apart(host, self._name):
+                clock.call_later(RETRY_CONNECT_S, attempt)
+            else:
+                clock.call_later(there_s, arrive)
+
         def arrive() -> None:
             if result.called:
                 return
             try:
-                sock = self._internet.connect_raw(self._name, host, port)
+                sock = internet.connect_raw(self._name, host, port)
             except ConnectionError as error:
                 fail(error)
                 return
             timer.cancel()
-            SimTransport(sock, protocol, clock, max_frame_bytes).start()
+            SimTransport(sock, protocol, surroundings, max_frame_bytes).start()
             result.callback(None)
 
         timer = clock.call_later(
@@ -470,9 +637,8 @@ class SimNetwork:
             fail,
             ConnectionTimeout(f"no connection to {host}:{port} within {timeout_s:g} s"),
         )
-        delay_s = self._internet.delay(self._name, host, 0)
-        if not self._internet.knows(host):
+        if not internet.knows(host):
             clock.call_soon(fail, UnknownHost(f"{host}: no such host"))
-        elif delay_s is not None:
-            clock.call_later(delay_s, arrive)
+        else:
+            attempt()
         return result

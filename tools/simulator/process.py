@@ -52,6 +52,10 @@ class Process:
     def __repr__(self) -> str:
         return f"<Process {self.name} {self.state.value}>"
 
+    @property
+    def is_dead(self) -> bool:
+        return self.state is ProcessState.DEAD
+
     def park(self, callback: Callback, args: tuple[object, ...]) -> None:
         """Keep for later what falls due while the process is frozen."""
         if self.state is ProcessState.FROZEN:

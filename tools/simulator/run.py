@@ -1,11 +1,39 @@
 """One run: a world is made from a seed and a scenario, disturbed, healed, and judged."""
 
+import gc
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
-from .contract import Violation
-from .scenario import Scenario
+from kafkalike.errors import NONE, error_name
+from kafkalike.messages.topics import CreateTopicsRequest
+from kafkalike.net.client import BrokerClient, PeerError
+from kafkalike.runtime.tasks import sleep
+from kafkalike.types import TopicPartition
 
-__all__ = ["Result", "run"]
+from .checkers import make_checkers
+from .clock import SimulationStuck
+from .contract import Checker, Violation, Workload, WorldEvent
+from .faults import Trouble
+from .history import History
+from .scenario import Scenario, TopicSpec
+from .watching import Listener
+from .workloads import make_workloads
+from .world import World
+
+__all__ = ["Checker", "Result", "Violation", "Workload", "run"]
+
+START_S: Final = 60.0
+"""Bounds in simulated seconds: until all brokers serve and all topics are there..."""
+HEAL_S: Final = 90.0
+"""...until the cluster is whole again once faults have ended..."""
+FINISH_S: Final = 60.0
+"""...until workloads have read what they want to read at the end..."""
+SETTLE_S: Final = 30.0
+"""...and until replicas are equal after that."""
+_STORY_LINES: Final = 400
+_LOOK_S: Final = 0.25
 
 
 @dataclass(slots=True)
@@ -23,14 +51,181 @@ class Result:
     trace_hash: str = ""
     virtual_ms: int = 0
     wall_s: float = 0.0
+    steps: int = 0
 
 
-def run(seed: int, scenario: Scenario | None = None) -> Result:
+def run(
+    seed: int,
+    scenario: Scenario | None = None,
+    *,
+    trace: Callable[[WorldEvent], None] | None = None,
+) -> Result:
     """Run the general scenario of `seed`, or `scenario` with that seed's chance.
 
-    Order: brokers start; topics are made; `workloads.make_workloads(world, scenario)` gives the
-    workloads, each `start(world, history)`; faults strike; all is healed; the cluster must become
-    whole within a bound; each workload's `stop()` is awaited; `checkers.make_checkers(world,
-    scenario, history)` had been called at the beginning, and their `finish(world)` judges.
+    Order: brokers start; topics are made; the workloads of `workloads.make_workloads(world,
+    scenario)` start; faults strike; all is healed; the cluster must become whole within a bound;
+    each workload's `stop()` is awaited; replicas must become equal; the checkers, which watched
+    from the beginning, judge.  `trace` gets every event of the diary.
     """
-    raise NotImplementedError
+    began_s = time.perf_counter()
+    scenario = Scenario.generate(seed) if scenario is None else scenario
+    collecting = gc.isenabled()
+    gc.disable()  # what a collection sets free must not depend on the process
+    listener = Listener()
+    listener.attach()
+    world = World(seed, scenario)
+    listener.world = world
+    try:
+        course = _Course(world, scenario)
+        if trace is not None:
+            world.observers.append(trace)
+        course.run()
+        listener.mute()
+        return Result(
+            seed,
+            not world.violations,
+            list(world.violations),
+            [str(event) for event in list(world.events)[-_STORY_LINES:]],
+            world.trace_hash,
+            world.now_ms,
+            time.perf_counter() - began_s,
+            world.clock.steps,
+        )
+    finally:
+        listener.mute()
+        world.close()
+        del world
+        gc.collect()
+        listener.detach()
+        if collecting:
+            gc.enable()
+
+
+class _Course:
+    """The phases of a run."""
+
+    def __init__(self, world: World, scenario: Scenario) -> None:
+        self.world = world
+        self.scenario = scenario
+        self.history = History(world.clock)
+        self.workloads: Sequence[Workload] = make_workloads(world, scenario)
+        self.checkers: Sequence[Checker] = make_checkers(world, scenario, self.history)
+        self.trouble = Trouble(world)
+        world.observers += [checker.observe for checker in self.checkers]
+
+    def run(self) -> None:
+        try:
+            if self._start():
+                self._disturb()
+                self._heal()
+        except SimulationStuck as error:
+            self.world.broken("stuck", str(error))
+
+    def _start(self) -> bool:
+        world = self.world
+        world.trace("run", seed=world.seed)
+        for broker in world.brokers.values():
+            broker.start()
+        if not self._wait_whole(START_S, "the brokers did not start"):
+            return False
+        if self.scenario.topics:
+            work = world.spawn(create_topics(world, self.scenario.topics), "creating topics")
+            if not world.run_until(work, START_S):
+                world.broken("liveness", "topics were not created")
+                return False
+        return self._wait_whole(START_S, "the topics' partitions did not come up")
+
+    def _disturb(self) -> None:
+        world, scenario = self.world, self.scenario
+        world.trace("begin")
+        begin_s = world.clock.now_s
+        for workload in self.workloads:
+            workload.start(world, self.history)
+        for fault in scenario.faults:
+            world.clock.call_later(fault.at_ms / 1000, self.trouble.strike, fault)
+        world.run_until(begin_s + scenario.duration_ms / 1000)
+
+    def _heal(self) -> None:
+        world = self.world
+        world.trace("heal")
+        self.trouble.heal()
+        self._wait_whole(HEAL_S, "the cluster did not become whole after faults ended")
+        world.trace("finish")
+        for workload in self.workloads:
+            ended = world.spawn(_finish(workload), f"ending {workload.name}")
+            if not world.run_until(ended, FINISH_S):
+                world.broken("liveness", f"workload {workload.name} did not end")
+        self._wait(world.restless, SETTLE_S, "the cluster did not come to rest")
+        world.trace("judge")
+        for checker in self.checkers:
+            for violation in checker.finish(world):
+                world.broken(violation.checker, violation.text)
+
+    def _wait_whole(self, limit_s: float, what: str) -> bool:
+        return self._wait(self.world.unhealthy, limit_s, what)
+
+    def _wait(self, look: Callable[[], list[str]], limit_s: float, what: str) -> bool:
+        world = self.world
+        end_s = world.clock.now_s + limit_s
+        troubles = look()
+        while troubles and world.clock.now_s < end_s:
+            world.run_until(world.clock.now_s + _LOOK_S)
+            troubles = look()
+        if troubles:
+            world.broken("liveness", f"{what}: " + "; ".join(troubles))
+        return not troubles
+
+
+async def _finish(workload: Workload) -> None:
+    await workload.stop()
+
+
+async def create_topics(world: World, topics: Sequence[TopicSpec]) -> None:
+    """Ask brokers until all topics are there."""
+    runtime = world.client_runtime("setup")
+    request = CreateTopicsRequest(
+        topics=[
+            CreateTopicsRequest.CreatableTopic(
+                name=topic.name,
+                num_partitions=topic.partitions,
+                replication_factor=topic.replication_factor,
+                configs=[
+                    CreateTopicsRequest.CreatableTopic.CreatableTopicConfig(name=name, value=value)
+                    for name, value in topic.configs.items()
+                ],
+            )
+            for topic in topics
+        ],
+        timeout_ms=10_000,
+    )
+    while True:
+        controller = world.controller()
+        broker = world.brokers[0 if controller is None else controller]
+        client = BrokerClient(
+            runtime.network, runtime.clock, broker.host, broker.port, client_id="setup"
+        )
+        try:
+            await client.connect()
+            response = await client.send(request)
+        except PeerError:
+            await sleep(runtime.clock, 0.5)
+            continue
+        finally:
+            client.close()
+        codes = {topic.name: topic.error_code for topic in response.topics}
+        if all(code == NONE for code in codes.values()):
+            return
+        world.trace("create topics", errors=[error_name(code) for code in codes.values()])
+        await sleep(runtime.clock, 0.5)
+        known = world.topics()
+        if all(topic.name in known for topic in topics):
+            return
+
+
+def partitions_of(scenario: Scenario) -> list[TopicPartition]:
+    """All partitions that exist when workloads start."""
+    return [
+        TopicPartition(topic.name, number)
+        for topic in scenario.topics
+        for number in range(topic.partitions)
+    ]

@@ -7,28 +7,30 @@ leaves on a disk.  `trace` is the world's diary; its hash proves that two runs w
 import hashlib
 import logging
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.python.failure import Failure
 
 from kafkalike.runtime.ports import Runtime
-from kafkalike.types import TopicPartition
+from kafkalike.types import LeaderAndIsr, ReplicaAssignment, TopicPartition
+from kafkalike.zk import paths
 from kafkalike.zk.server.local import LocalCoordination
 from kafkalike.zk.server.tree import CoordinationTree
+from kafkalike.zk.znodes import ControllerInfo, PartitionState, TopicInfo
 
 from .broker import SimBroker
 from .clock import SimClock
 from .contract import Violation, WorldEvent
 from .disk import MemoryDisk
+from .links import Links
 from .network import SimInternet
 from .process import Process, SimRandom, SimThreads
 from .scenario import Scenario
 
 MAX_EVENTS: Final = 100_000
 """How much of the diary is kept; all of it goes into the hash."""
-CLIENT_HEADROOM_S: Final = 0.0005
 
 
 class World:
@@ -49,7 +51,12 @@ class World:
         self._hash = hashlib.blake2b(digest_size=16)
         self._randoms: dict[str, SimRandom] = {}
         self._zk_random = self.random("zk")
-        self.network = SimInternet(self.clock, self.random("network"), self._carried)
+        self.links = Links(self.random("network"))
+        self.links.now_s = self.clock.monotonic
+        self.network = SimInternet(self.clock, self.links.delay, self._carried)
+        self.links.changed = self.network.resume
+        self.graveyard: list[Any] = []
+        """What belonged to dead processes: given back at the end only, when nobody listens."""
         self.zk = LocalCoordination(
             self.clock,
             delay_s=self._zk_delay_s,
@@ -81,7 +88,7 @@ class World:
         """Simulated milliseconds since the start."""
         return int(self.clock.now_s * 1000)
 
-    def trace(self, kind: str, **fields: Any) -> None:
+    def trace(self, kind: str, /, **fields: Any) -> None:
         """Write into the diary: goes to observers and into the hash.  Fields must print the same
         everywhere (no object addresses, no sets)."""
         event = WorldEvent(self.now_ms, kind, fields)
@@ -180,16 +187,26 @@ class World:
         self.clock.clear()
         self.network.clear()
         self.observers.clear()
+        self.graveyard.clear()
 
     # -- what is true --------------------------------------------------------------------------
 
-    def running(self) -> Iterable[SimBroker]:
+    def running(self) -> list[SimBroker]:
         """Brokers that serve."""
         return [broker for broker in self.brokers.values() if broker.is_running]
 
     def active_controllers(self) -> list[int]:
         """Ids of the brokers that take themselves for the controller."""
-        return [broker.id for broker in self.running() if broker.is_controller]
+        return [broker.id for broker in self.brokers.values() if broker.is_controller]
+
+    def registered(self) -> list[int]:
+        """Ids of the brokers that the coordination service has as alive."""
+        return sorted(map(int, self._children(paths.BROKER_IDS)))
+
+    def controller(self) -> int | None:
+        """The controller that the coordination service has on record."""
+        data = self._data(paths.CONTROLLER)
+        return None if data is None else ControllerInfo.decode(data, paths.CONTROLLER).broker_id
 
     def leader(self, partition: TopicPartition) -> int | None:
         """The leader that the coordination service has on record; None when there is none."""
@@ -197,17 +214,110 @@ class World:
         return None if state is None or state.leader < 0 else state.leader
 
     def isr(self, partition: TopicPartition) -> list[int]:
+        """The in-sync replicas that the coordination service has on record."""
         state = self.partition_state(partition)
         return [] if state is None else list(state.isr)
 
-    def partition_state(self, partition: TopicPartition) -> Any:
-        """The decoded state znode, or None."""
-        raise NotImplementedError
+    def partition_state(self, partition: TopicPartition) -> LeaderAndIsr | None:
+        """Leadership as the coordination service has it, or None."""
+        path = paths.partition_state(partition.topic, partition.partition)
+        node = self.zk.tree.nodes.get(path)
+        if node is None:
+            return None
+        return PartitionState.decode(node.data, path, node.stat().version).leader_and_isr
 
-    def topics(self) -> dict[str, dict[int, list[int]]]:
-        """Topic -> partition -> replicas as the coordination service has them."""
-        raise NotImplementedError
+    def topics(self) -> dict[str, TopicInfo]:
+        """All topics as the coordination service has them."""
+        found: dict[str, TopicInfo] = {}
+        for topic in self._children(paths.TOPICS):
+            found[topic] = TopicInfo.decode(self._data(paths.topic(topic)), paths.topic(topic))
+        return found
+
+    def partitions(self) -> dict[TopicPartition, ReplicaAssignment]:
+        """All partitions and where their replicas are."""
+        return {
+            TopicPartition(topic, number): assignment
+            for topic, info in self.topics().items()
+            for number, assignment in info.partitions.items()
+        }
+
+    def _children(self, path: str) -> list[str]:
+        node = self.zk.tree.nodes.get(path)
+        return [] if node is None else sorted(node.children)
+
+    def _data(self, path: str) -> bytes | None:
+        node = self.zk.tree.nodes.get(path)
+        return None if node is None else node.data
 
     def unhealthy(self) -> list[str]:
-        """Why the cluster is not whole: one line per reason; empty when it is."""
-        raise NotImplementedError
+        """Why the cluster is not whole: one line per reason; empty when it is.
+
+        Whole: all brokers serve and are registered, one controller, every partition led with all
+        replicas in sync, every broker knows so, nothing asked of the controller waits.
+        """
+        reasons = [
+            f"broker {broker.id} does not serve"
+            for broker in self.brokers.values()
+            if not broker.is_running
+        ]
+        if reasons:
+            return reasons
+        if self.registered() != list(self.broker_ids):
+            reasons.append(f"registered are {self.registered()}")
+        if self.active_controllers() != [self.controller()]:
+            reasons.append(
+                f"controllers are {self.active_controllers()}, on record is {self.controller()}"
+            )
+        for path in (paths.DELETE_TOPICS, paths.PREFERRED_REPLICA_ELECTION):
+            node = self.zk.tree.nodes.get(path)
+            if node is not None and (node.children or path == paths.PREFERRED_REPLICA_ELECTION):
+                reasons.append(f"{path} waits: {sorted(node.children)}")
+        if paths.REASSIGN_PARTITIONS in self.zk.tree.nodes:
+            reasons.append("a reassignment is under way")
+        for partition, assignment in self.partitions().items():
+            reasons += self._partition_troubles(partition, assignment)
+        return reasons
+
+    def _partition_troubles(
+        self, partition: TopicPartition, assignment: ReplicaAssignment
+    ) -> list[str]:
+        name = f"{partition.topic}-{partition.partition}"
+        state = self.partition_state(partition)
+        if state is None:
+            return [f"{name} has no state"]
+        if state.leader < 0:
+            return [f"{name} has no leader, isr {list(state.isr)}"]
+        if assignment.adding or assignment.removing:
+            return [f"{name} is being reassigned: {assignment}"]
+        if sorted(state.isr) != sorted(assignment.replicas):
+            return [f"{name} has isr {list(state.isr)} of replicas {list(assignment.replicas)}"]
+        troubles: list[str] = []
+        for broker in self.brokers.values():
+            assert broker.node is not None
+            known = broker.node.metadata.partition(partition)
+            if known is None or (known.leader, known.leader_epoch) != (
+                state.leader,
+                state.leader_epoch,
+            ):
+                troubles.append(f"broker {broker.id} does not know the leader of {name}")
+        troubles += [
+            f"broker {broker_id} has no log of {name}"
+            for broker_id in assignment.replicas
+            if self.brokers[broker_id].log(partition) is None
+        ]
+        return troubles
+
+    def restless(self) -> list[str]:
+        """Why the cluster has not come to rest: `unhealthy`, and replicas that are not equal up to
+        their ends.  Comes true only while nobody produces."""
+        reasons = self.unhealthy()
+        if reasons:
+            return reasons
+        for partition, assignment in self.partitions().items():
+            logs = [(broker, self.brokers[broker].log(partition)) for broker in assignment.replicas]
+            ends = [(broker, log.log_end_offset, log.high_watermark) for broker, log in logs]
+            if len({end[1:] for end in ends}) > 1 or any(end != mark for _, end, mark in ends):
+                reasons.append(
+                    f"{partition.topic}-{partition.partition} (broker, end, high watermark): {ends}"
+                )
+        return reasons

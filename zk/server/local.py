@@ -91,12 +91,21 @@ class LocalCoordination:
         self._outside = Caller(outside.session_id, "127.0.0.1", lambda *_: None)
 
     def client(
-        self, *, session_timeout_ms: int = 6000, chroot: str = "", host: str = "127.0.0.1"
+        self,
+        *,
+        session_timeout_ms: int = 6000,
+        chroot: str = "",
+        host: str = "127.0.0.1",
+        enter: Callable[..., object] | None = None,
     ) -> "LocalZkClient":
-        """A new client, not connected yet."""
-        client = LocalZkClient(self, session_timeout_ms, chroot, host)
+        """A new client, not connected yet.  Its owner is called through `enter(callback, *args)`."""
+        client = LocalZkClient(self, session_timeout_ms, chroot, host, enter or _at_once)
         self._clients.append(client)
         return client
+
+    def forget(self, client: "LocalZkClient") -> None:
+        """The client will never be used again."""
+        self._clients.remove(client)
 
     def stop_serving(self, *, applied: bool = False) -> None:
         """The service is away: all connections break, none can be made.  Sessions do not age."""
@@ -185,12 +194,19 @@ class LocalZkClient:
     """A `ZkClient` over a `LocalCoordination`; see the port for what its methods promise."""
 
     def __init__(
-        self, coordination: LocalCoordination, session_timeout_ms: int, chroot: str, host: str
+        self,
+        coordination: LocalCoordination,
+        session_timeout_ms: int,
+        chroot: str,
+        host: str,
+        enter: Callable[..., object],
     ) -> None:
         self.coordination = coordination
         self.session_timeout_ms = session_timeout_ms
         self.chroot = chroot.rstrip("/")
         self._host = host
+        self._enter = enter
+        self._abandoned = False
         self._tree = coordination.tree
         self._clock = coordination.clock
         self._state = SessionState.CLOSED
@@ -240,7 +256,7 @@ class LocalZkClient:
                 self._connecting = None
                 self._age()
                 self._lose_link()
-                waiting.errback(OperationTimeout())
+                self._enter(waiting.errback, OperationTimeout())
 
         self._connect_timer = self._clock.call_later(timeout_s, give_up)
         self._clock.call_later(self._delay(), self._open_session, waiting)
@@ -419,6 +435,18 @@ class LocalZkClient:
         self._frozen = True
         self._age()
 
+    def abandon(self) -> None:
+        """The client's process is dead: nothing of it is heard any more, the session ages."""
+        self._abandoned = self._frozen = True
+        self._connecting = None
+        if self._connect_timer is not None:
+            self._connect_timer.cancel()
+        self._age()
+        self._lose_link()
+        self._drop_watches()
+        self._listeners.clear()
+        self.coordination.forget(self)
+
     def thaw(self) -> None:
         """Go on: what waited is delivered; then the client finds out what became of its session."""
         self._frozen = False
@@ -463,7 +491,8 @@ class LocalZkClient:
         if link is None or self._state is not SessionState.CONNECTED:
             gone = self._state in (SessionState.EXPIRED, SessionState.CLOSED)
             error = (SessionExpired if gone else ConnectionLost)(paths[0] if paths else "")
-            self._clock.call_later(self._delay(), _fail, deferred, error)
+            if not self._abandoned:
+                self._clock.call_later(self._delay(), self._enter, _fail, deferred, error)
             return deferred
         link.arriving.append(_Request(kind, paths, run, deferred))
         self._clock.call_later(self._delay(), self._arrive, link)
@@ -504,7 +533,7 @@ class LocalZkClient:
     def _deliver(self, link: _Link) -> None:
         if link.cut or self._isolated or self._frozen or not link.coming:
             return
-        link.coming.popleft()()
+        self._enter(link.coming.popleft())
 
     def _settle(self, request: _Request, zxid: int) -> None:
         self._last_zxid = max(self._last_zxid, zxid)
@@ -598,7 +627,8 @@ class LocalZkClient:
             self._clock.call_later(_RECONNECT_DELAY_S, self._open_session, self._connecting)
         answered = [d.request for d in link.coming if d.request is not None]
         for lost in [*answered, *link.arriving]:
-            _fail(lost.deferred, ConnectionLost(lost.paths[0] if lost.paths else ""))
+            error = ConnectionLost(lost.paths[0] if lost.paths else "")
+            self._enter(_fail, lost.deferred, error)
 
     def _server_cut(self) -> None:
         """The service closed the connection of an expired session."""
@@ -661,7 +691,7 @@ class LocalZkClient:
             return
         self._state = state
         for listener in list(self._listeners):
-            listener(state)
+            self._enter(listener, state)
 
     # -- watches -------------------------------------------------------------------------------
 
@@ -742,6 +772,10 @@ def _then(function: Callable[..., object], *args: object) -> Callable[[T], T]:
         return result
 
     return callback
+
+
+def _at_once(callback: Callable[..., object], *args: object) -> None:
+    callback(*args)
 
 
 def _fail(deferred: "Deferred[Any]", error: ZkError) -> None:
