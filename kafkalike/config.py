@@ -48,6 +48,10 @@ _NOT_SERVED: Final = {
     "remote.log.storage.system.enable": ("false", "tiered storage is not served"),
     "zookeeper.set.acl": ("false", "secured znodes are not served"),
     "zookeeper.ssl.client.enable": ("false", "TLS to ZooKeeper is not served"),
+    "authorizer.class.name": ("", "ACLs are not served, all would be allowed: leave it unset"),
+    "create.topic.policy.class.name": ("", "Java policies are not served: leave it unset"),
+    "alter.config.policy.class.name": ("", "Java policies are not served: leave it unset"),
+    "client.quota.callback.class": ("", "client quotas are not served: leave it unset"),
 }
 """Settings that would change what the broker promises, with the only value that is accepted."""
 
@@ -216,7 +220,7 @@ class BrokerConfig(BrokerKeys):
     def _check_served(self) -> None:
         for name, (accepted, problem) in _NOT_SERVED.items():
             key = self.KEYS[name]
-            if format_value(key.type, self.values[name]) != accepted:
+            if (format_value(key.type, self.values[name]) or "") != accepted:
                 raise ConfigError(name, self.originals.get(name), problem)
         version = self.inter_broker_protocol_version
         if version.split("-", maxsplit=1)[0].split(".")[:2] != ["3", "9"]:
