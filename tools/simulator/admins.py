@@ -1,4 +1,4 @@
-"""The simulated administrator: creates, deletes and grows topics, moves replicas, asks for elections."""
+"""The simulated administrator: creates, deletes, grows topics, moves replicas, asks for elections."""
 
 from typing import Any, Final
 

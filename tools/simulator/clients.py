@@ -236,7 +236,7 @@ class SimClient:
 
 
 async def together(works: Sequence[Any]) -> None:
-    """Run coroutines side by side until all have ended.  Cancelling it cancels them; errors come out."""
+    """Run coroutines side by side until all have ended; the first error comes out then."""
     started = [Deferred.fromCoroutine(work) for work in works]
     results = await DeferredList(started, fireOnOneErrback=False, consumeErrors=True)
     for succeeded, value in results:

@@ -272,7 +272,7 @@ class Consumer(Reader):
 
 
 class FinalReader(Reader):
-    """Reads partitions from beginning to end once, when all is quiet: what a client finds in the end."""
+    """Reads partitions from start to end once, when all is quiet: what a client finds in the end."""
 
     def __init__(self, name: str, ports: ClientPorts, topics: tuple[str, ...]) -> None:
         super().__init__(name, ports)
@@ -285,9 +285,8 @@ class FinalReader(Reader):
         while not await self.refresh() and not self.stopping:
             await self.pause(0.2)
         for partition in sorted(self.partitions):
-            if partition.topic in self._topics:
-                if not await self._read(partition):
-                    self.missing.append(partition)
+            if partition.topic in self._topics and not await self._read(partition):
+                self.missing.append(partition)
 
     async def _read(self, partition: TopicPartition, patience: int = 50) -> bool:
         start: int | None = None

@@ -1,9 +1,9 @@
 """What clients do with the cluster while faults happen.
 
-A workload is made from a `WorkloadSpec` (kind, name, options), starts clients on hosts of their own, and
-ends when told to.  `WORKLOADS` names the kinds; `register` adds one of your own.  After the cluster has
-healed every workload must get on by itself within `PROGRESS_S`: what does not is reported as a broken
-promise ("liveness").
+A workload is made from a `WorkloadSpec` (kind, name, options), starts clients on hosts of their own,
+and ends when told to.  `make_workloads` knows the kinds and takes more.  After the cluster has healed
+every workload must get on by itself within `PROGRESS_S`: what does not is reported as a broken promise
+("liveness").
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -319,8 +319,7 @@ class ChurningAdmin(Admin):
             return await self.delete_topic(name)
         count = 1 + self.random.randrange(3)
         factor = 1 + self.random.randrange(len(self._broker_ids))
-        done = await self.create_topic(name, count, factor)
-        return done
+        return await self.create_topic(name, count, factor)
 
     async def _grow(self) -> bool:
         name = self._names[self.random.randrange(len(self._names))]

@@ -1,0 +1,101 @@
+"""What a run must have kept, judged from what clients saw and what disks and znodes hold.
+
+A check is a class with a `name` and a method `problems(evidence)` that yields one sentence for each
+broken promise.  `CHECKS` lists ours; `make_checkers` takes more.  Losses that a broker's ledger names
+(unclean elections) are excused, offset by offset; nothing else is.
+"""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+from .check import Check
+from .cluster_checks import (
+    IsrLeadership,
+    MinIsrHolds,
+    OneController,
+    OneLeaderPerEpoch,
+    TopicsAsAsked,
+)
+from .contract import Violation, WorldEvent
+from .evidence import Evidence, ZnodeLog, collect
+from .history import History
+from .mark_checks import CommittedForward, GroupsExclusive, WatermarksForward
+from .record_checks import (
+    NoAcknowledgedLoss,
+    NoDuplicates,
+    NothingFromNowhere,
+    OffsetsDense,
+    ReadsLast,
+    ReplicasAgree,
+)
+from .scenario import Scenario
+
+if TYPE_CHECKING:
+    from .world import World
+
+MAX_PROBLEMS: Final = 20
+"""So many sentences of one check are enough."""
+
+CHECKS: Final[tuple[type[Check], ...]] = (
+    NoAcknowledgedLoss,
+    NothingFromNowhere,
+    ReplicasAgree,
+    OffsetsDense,
+    ReadsLast,
+    NoDuplicates,
+    WatermarksForward,
+    CommittedForward,
+    OneLeaderPerEpoch,
+    OneController,
+    IsrLeadership,
+    MinIsrHolds,
+    GroupsExclusive,
+    TopicsAsAsked,
+)
+
+
+class EndChecker:
+    """Runs checks over the evidence once the world has come to rest: the runner's Checker."""
+
+    def __init__(self, check: Check, files: "_Files") -> None:
+        self.name = check.name
+        self._check = check
+        self._files = files
+
+    def observe(self, event: WorldEvent) -> None:
+        """Nothing: the evidence is looked at in the end."""
+
+    def finish(self, world: "World") -> list[Violation]:
+        problems = []
+        for text in self._check.problems(self._files.evidence(world)):
+            problems.append(Violation(self.name, text, world.now_ms))
+            if len(problems) >= MAX_PROBLEMS:
+                break
+        return problems
+
+
+class _Files:
+    """Collects the evidence once for all checks."""
+
+    def __init__(self, world: "World", history: History) -> None:
+        self._history = history
+        self._znode_log = ZnodeLog(world)
+        self._evidence: Evidence | None = None
+
+    def evidence(self, world: "World") -> Evidence:
+        if self._evidence is None:
+            self._evidence = collect(world, self._history, self._znode_log)
+        return self._evidence
+
+
+def make_checkers(
+    world: "World", scenario: Scenario, history: History, more: Iterable[type[Check]] = ()
+) -> list[EndChecker]:
+    """All checks and those of your own.  Call it before anything happens: it keeps the znode log."""
+    files = _Files(world, history)
+    return [EndChecker(check(), files) for check in (*CHECKS, *more)]
+
+
+def judge(evidence: Evidence, checks: Iterable[type[Check]] = CHECKS) -> list[Violation]:
+    """What the checks say of some evidence."""
+    return [Violation(c.name, text) for c in checks for text in c().problems(evidence)]

@@ -1,0 +1,203 @@
+"""Promises about marks that only go forward, and about groups."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Final
+
+from kafkalike.types import TopicPartition
+
+from .check import OFFSETS_TOPIC, Check, Running, answer_of
+from .evidence import Evidence
+from .history import (
+    AskCommitted,
+    Assigned,
+    Commit,
+    Committed,
+    Fetched,
+    Heartbeat,
+    Joined,
+    ListedOffset,
+    ListOffset,
+    Operation,
+    Phase,
+    Sync,
+)
+
+LATEST: Final = -1
+
+
+class WatermarksForward(Check):
+    """High watermark, end and start of a log never go back for an observer; no read goes beyond."""
+
+    name = "watermarks"
+
+    def problems(self, evidence: Evidence) -> Iterator[str]:
+        yield from self._fetched(evidence)
+        yield from self._listed(evidence)
+
+    def _fetched(self, evidence: Evidence) -> Iterator[str]:
+        highest: dict[tuple[str, TopicPartition, bytes, int, int], tuple[int, int]] = {}
+        for entry, fetched in evidence.history.notes(Fetched):
+            where = (
+                f"{entry.client} at {entry.time_s:.3f} s: {fetched.partition} on {fetched.broker}"
+            )
+            if fetched.records and fetched.records[-1].offset >= fetched.high_watermark:
+                yield (
+                    f"{where}: offset {fetched.records[-1].offset} was given, the high watermark is"
+                    f" {fetched.high_watermark}"
+                )
+            if fetched.log_start_offset > fetched.high_watermark:
+                yield (
+                    f"{where}: log start {fetched.log_start_offset} is above the high watermark"
+                    f" {fetched.high_watermark}"
+                )
+            if fetched.from_follower or fetched.leader_epoch < 0:
+                continue
+            key = (
+                entry.client,
+                fetched.partition,
+                fetched.topic_id,
+                fetched.broker,
+                fetched.leader_epoch,
+            )
+            high, start = highest.get(key, (-1, -1))
+            if fetched.high_watermark < high:
+                yield (
+                    f"{where}: high watermark {fetched.high_watermark} after {high} in epoch"
+                    f" {fetched.leader_epoch}"
+                )
+            if fetched.log_start_offset < start:
+                yield f"{where}: log start {fetched.log_start_offset} after {start}"
+            highest[key] = (
+                max(high, fetched.high_watermark),
+                max(start, fetched.log_start_offset),
+            )
+
+    def _listed(self, evidence: Evidence) -> Iterator[str]:
+        """An end that was told to one client holds for every question asked afterwards."""
+        gone = evidence.unsteady_topics
+        ends: dict[TopicPartition, list[tuple[int, int]]] = defaultdict(list)
+        asked: list[tuple[Operation, ListOffset]] = []
+        for operation, what in evidence.history.operations(ListOffset):
+            if operation.is_ok and what.timestamp == LATEST and what.partition.topic not in gone:
+                asked.append((operation, what))
+        for operation, what in asked:
+            answer: ListedOffset = answer_of(operation)
+            ends[what.partition].append((operation.ended, answer.offset))
+        best = {partition: Running(points) for partition, points in ends.items()}
+        for operation, what in asked:
+            answer = answer_of(operation)
+            before = best[what.partition].before(operation.begun)
+            if answer.offset < before and not any(
+                entry.first_offset < before for entry in evidence.ledger_of(what.partition)
+            ):
+                yield (
+                    f"{operation.client} at {operation.invoke.time_s:.3f} s: the end of"
+                    f" {what.partition} is {answer.offset}, it was {before} before"
+                )
+
+
+class CommittedForward(Check):
+    """A question for committed offsets is answered with what was acknowledged before, or later."""
+
+    name = "committed offsets"
+
+    def problems(self, evidence: Evidence) -> Iterator[str]:
+        if any(entry.partition.topic == OFFSETS_TOPIC for entry in evidence.ledger):
+            return
+        points: dict[tuple[str, TopicPartition], list[tuple[int, int]]] = defaultdict(list)
+        for operation, commit in evidence.history.operations(Commit):
+            if operation.is_ok:
+                for partition, offset in commit.offsets:
+                    points[commit.group, partition].append((operation.ended, offset))
+        best = {key: Running(found) for key, found in points.items()}
+        gone = evidence.deleted_topics
+        for operation, asked in evidence.history.operations(AskCommitted):
+            if not operation.is_ok:
+                continue
+            answer: Committed = answer_of(operation)
+            for partition, offset in answer.offsets:
+                running = best.get((asked.group, partition))
+                before = -1 if running is None else running.before(operation.begun)
+                if offset < before and partition.topic not in gone:
+                    yield (
+                        f"{operation.client} at {operation.invoke.time_s:.3f} s: group"
+                        f" {asked.group} has {offset} committed for {partition}, acknowledged was"
+                        f" {before}"
+                    )
+
+
+class GroupsExclusive(Check):
+    """One generation has one leader and gives a partition to one member; generations grow; what an
+    older generation sends is refused once a newer one is known."""
+
+    name = "groups"
+
+    def problems(self, evidence: Evidence) -> Iterator[str]:
+        if any(entry.partition.topic == OFFSETS_TOPIC for entry in evidence.ledger):
+            return
+        yield from self._generations(evidence)
+        yield from self._zombies(evidence)
+
+    def _generations(self, evidence: Evidence) -> Iterator[str]:
+        leaders: dict[tuple[str, int], tuple[str, str]] = {}
+        members: dict[tuple[str, int], tuple[str, ...]] = {}
+        owners: dict[tuple[str, int], dict[TopicPartition, str]] = defaultdict(dict)
+        for entry in evidence.history.entries:
+            what = entry.what
+            if entry.phase is not Phase.OK:
+                continue
+            if isinstance(what, Joined):
+                key = (what.group, what.generation)
+                before = leaders.setdefault(key, (what.leader, what.protocol))
+                if before != (what.leader, what.protocol):
+                    yield (
+                        f"group {what.group} generation {what.generation}: {entry.client} was told"
+                        f" that {what.leader!r} leads, another that {before[0]!r} does"
+                    )
+                if what.members:
+                    members[key] = what.members
+                if key in members and what.member_id not in members[key]:
+                    yield (
+                        f"group {what.group} generation {what.generation}: {what.member_id!r} of"
+                        f" {entry.client} is in, the leader was told of {list(members[key])}"
+                    )
+            elif isinstance(what, Assigned):
+                for partition in what.partitions:
+                    owner = owners[what.group, what.generation].setdefault(
+                        partition, what.member_id
+                    )
+                    if owner != what.member_id:
+                        yield (
+                            f"group {what.group} generation {what.generation}: {partition} belongs"
+                            f" to {owner!r} and to {what.member_id!r}"
+                        )
+
+    def _zombies(self, evidence: Evidence) -> Iterator[str]:
+        newest: dict[str, list[tuple[int, int]]] = defaultdict(list)
+        for entry in evidence.history.entries:
+            if entry.phase is Phase.OK and isinstance(entry.what, Joined):
+                newest[entry.what.group].append((entry.number, entry.what.generation))
+        best = {group: Running(points) for group, points in newest.items()}
+        kinds: tuple[type[Heartbeat | Commit | Sync], ...] = (Heartbeat, Commit, Sync)
+        for kind in kinds:
+            for operation, what in evidence.history.operations(kind):
+                running = best.get(what.group)
+                if not operation.is_ok or running is None or what.generation < 0:
+                    continue
+                known = running.before(operation.begun)
+                if what.generation < known:
+                    yield (
+                        f"group {what.group}: {operation.client} did {kind.__name__} in generation"
+                        f" {what.generation} at {operation.invoke.time_s:.3f} s, generation"
+                        f" {known} was known"
+                    )
+        for operation, _ in evidence.history.operations(object):
+            if operation.is_ok and isinstance(answer_of(operation), Joined):
+                joined: Joined = answer_of(operation)
+                known = best[joined.group].before(operation.begun)
+                if joined.generation < known:
+                    yield (
+                        f"group {joined.group}: {operation.client} joined generation"
+                        f" {joined.generation}, generation {known} was known before"
+                    )
