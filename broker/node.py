@@ -50,6 +50,7 @@ from .cluster.topic_admin import TopicAdmin
 from .cluster.topic_names import GROUP_METADATA_TOPIC
 from .coordinator.groups import GroupCoordinator
 from .coordinator.old_offsets import OldOffsets
+from .coordinator.snapshots import SnapshotKeeper
 from .handlers.api_versions import ApiVersionsApi
 from .handlers.cluster import ClusterApi
 from .handlers.configs import ConfigsApi
@@ -190,6 +191,7 @@ class Node:
         self._journal = self._make_journal()
         self._build()
         await self._groups.start()
+        self._snapshots.start()
         self._features.start()
         self._server.start()
         parts.presence.endpoints = self._advertised()
@@ -309,6 +311,14 @@ class Node:
             disk=runtime.disk,
         )
         self._replicas.on_role_change(self._groups.roles_changed)
+        self._snapshots = SnapshotKeeper(
+            clock=clock,
+            disk=runtime.disk,
+            threads=runtime.threads,
+            partition=self._replicas.partition,
+            min_records=config.own.kafkalike_groups_snapshot_records,
+        )
+        self._replicas.on_role_change(self._snapshots.roles_changed)
         self._follow_config(parts.dynamic)
         metadata.add_listener(self._forget_deleted_topics)
         metadata.add_listener(lambda update: self._groups.partitions_removed(update.removed))
@@ -582,6 +592,7 @@ class Node:
             await self._depart()
         if hasattr(self, "_server"):
             self._groups.stop()
+            await self._bounded(self._snapshots.stop(), LOG_CLOSE_S, "ending a snapshot of groups")
             await self._bounded(self._server.stop(DRAIN_S), DRAIN_S * 2, "closing connections")
             self._waiter.stop()
             self._first_update.stop()

@@ -15,7 +15,7 @@ What is not proven is read from the log from its beginning.
 import logging
 from collections.abc import Callable, Generator
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from kafkalike.errors import OffsetOutOfRange
 from kafkalike.records.batch import CorruptBatch, RecordBatch
@@ -50,6 +50,19 @@ def snapshot_path(log: Log) -> str:
     return f"{log.dir}/{FILE_NAME}"
 
 
+def read_range(records: Any) -> Steps[bytes]:
+    """The bytes of what `Log.read` found.  Raises StorageError."""
+    if not isinstance(records, FileRange):
+        return bytes(records)
+    file = records.file
+    file.retain()
+    try:
+        data: bytes = yield records.read
+        return data
+    finally:
+        file.release()
+
+
 def prove(log: Log, header: Header) -> Steps[None]:
     """Check a header against its log; what follows the last batch is checked with `check_follows`.
     Raises SnapshotVoid, StorageError."""
@@ -66,14 +79,9 @@ def prove(log: Log, header: Header) -> Steps[None]:
         raise SnapshotVoid(f"it goes to {mark.next_offset}, the log to {log.log_end_offset}")
     found: BatchMark | None = None
     try:
-        records = log.read(mark.base_offset, 1, FetchIsolation.LOG_END, True).records
-        if isinstance(records, FileRange):
-            records.file.retain()
-            try:
-                records = yield records.read
-            finally:
-                records.file.release()
-        for batch in iterate_batches(records):
+        info = log.read(mark.base_offset, 1, FetchIsolation.LOG_END, True)
+        data = yield from read_range(info.records)
+        for batch in iterate_batches(data):
             if isinstance(batch, RecordBatch):
                 found = BatchMark.of(batch)
             break
@@ -94,42 +102,67 @@ def check_follows(batch: AnyBatch, position: int) -> None:
         raise SnapshotVoid(f"records are missing from offset {position} on")
 
 
-def begin_with_snapshot(log: Log, disk: Disk, logger: logging.Logger) -> Steps[Replay]:
-    """A replay that holds the snapshot of `log`, or an empty one (`last` is None) where there is
-    none that can be used."""
-    replay = Replay(str(log.topic_partition), logger)
+class FoundSnapshot(NamedTuple):
+    """An open snapshot whose header the log proves."""
+
+    file: File
+    size: int
+    header: Header
+    crc: int
+
+
+def open_snapshot(log: Log, disk: Disk, logger: logging.Logger) -> Steps[FoundSnapshot | None]:
+    """The snapshot of `log`, None where there is none that can be used; the caller closes it."""
     path = snapshot_path(log)
+    file: File | None = None
     try:
         file = yield partial(disk.open, path)
+        size, head = yield partial(_size_and_header, file)
+        header, crc = read_header(head)
+        yield from prove(log, header)
+        found = FoundSnapshot(file, size, header, crc)
+        file = None
+        return found
     except NoSuchFile:
-        return replay
-    except StorageError as error:
-        logger.warning("snapshot %s is not used: %s", path, error)
-        return replay
-    try:
-        yield from _read_file(log, file, replay)
-        return replay
+        return None
     except SnapshotVoid as error:
         logger.info("snapshot %s is not used: %s", path, error)
     except (DamagedSnapshot, StorageError) as error:
         logger.warning("snapshot %s is not used: %s", path, error)
     finally:
-        file.close()
-    return Replay(str(log.topic_partition), logger)
+        if file is not None:
+            file.close()
+    return None
 
 
-def _read_file(log: Log, file: File, replay: Replay) -> Steps[None]:
-    size, head = yield partial(_size_and_header, file)
-    header, crc = read_header(head)
-    yield from prove(log, header)
-    reader = SnapshotReader(replay, size, crc)
+def read_snapshot(found: FoundSnapshot, replay: Replay) -> Steps[None]:
+    """Put it into an empty replay.  Raises DamagedSnapshot, StorageError."""
+    reader = SnapshotReader(replay, found.size, found.crc)
     position = HEADER_BYTES
     while not reader.is_complete:
-        head, body = yield partial(_read_section, file, position, reader)
+        head, body = yield partial(_read_section, found.file, position, reader)
         yield from reader.read(head, body)
         position += len(head) + len(body)
         yield
-    replay.begin_at(header.mark)
+    replay.begin_at(found.header.mark)
+
+
+def begin_with_snapshot(log: Log, disk: Disk, logger: logging.Logger) -> Steps[Replay]:
+    """A replay that holds the snapshot of `log`, or an empty one (`last` is None) where there is
+    none that can be used."""
+    name = str(log.topic_partition)
+    found = yield from open_snapshot(log, disk, logger)
+    if found is None:
+        return Replay(name, logger)
+    try:
+        replay = Replay(name, logger)
+        yield from read_snapshot(found, replay)
+        return replay
+    except (DamagedSnapshot, StorageError) as error:
+        logger.warning("snapshot %s is not used: %s", found.file.path, error)
+        return Replay(name, logger)
+    finally:
+        found.file.close()
 
 
 def _size_and_header(file: File) -> tuple[int, bytes]:

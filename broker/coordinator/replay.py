@@ -120,6 +120,9 @@ class Replay:
                 latest.pop(key, None)
                 if self._is_settled:
                     gone[key] = None
+                # As when it was removed: what a transaction had for it before goes too.
+                for records in self.open.values():
+                    records.pop(key, None)
         self.record_count += count
 
     def _end_transaction(self, producer_id: int, marker: EndTransactionMarker) -> None:

@@ -16,11 +16,11 @@ from kafkalike.errors import CorruptMessage, KafkaStorageError
 from kafkalike.protocol.primitives import MalformedMessage
 from kafkalike.records.batch import CorruptBatch
 from kafkalike.records.scan import iterate_batches
-from kafkalike.runtime.ports import Disk, FileRange, StorageError, Threads
+from kafkalike.runtime.ports import Disk, StorageError, Threads
 
 from ..log.log import FetchIsolation, Log
 from .group import Group
-from .proof import SnapshotVoid, Steps, begin_with_snapshot, check_follows
+from .proof import SnapshotVoid, Steps, begin_with_snapshot, check_follows, read_range
 from .records import read_group, read_key, read_offset
 from .replay import CHECK_EVERY, Replay, Stored, is_offset_key
 
@@ -132,7 +132,10 @@ class ShardLoad:
     def _read_chunk(self, replay: Replay, strict: bool) -> Steps[None]:
         before = max(replay.position, self._log.log_start_offset)
         info = self._log.read(before, self._chunk_bytes, FetchIsolation.LOG_END, True)
-        data = yield from read_range(info.records)
+        try:
+            data = yield from read_range(info.records)
+        except StorageError as error:
+            raise KafkaStorageError(str(error)) from error
         if not data:
             if strict:
                 raise SnapshotVoid(f"nothing can be read from offset {before} on")
@@ -203,16 +206,3 @@ class ShardLoad:
         if group is None:
             group = self.groups[group_id] = Group(group_id, self._now_ms())
         return group
-
-
-def read_range(records: Any) -> Steps[bytes]:
-    """The bytes of what `Log.read` found, read elsewhere.  Raises KafkaStorageError."""
-    if not isinstance(records, FileRange):
-        return bytes(records)
-    records.file.retain()
-    try:
-        return (yield records.read)
-    except StorageError as error:
-        raise KafkaStorageError(str(error)) from error
-    finally:
-        records.file.release()
