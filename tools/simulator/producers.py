@@ -28,7 +28,7 @@ PRODUCE_VERSION: Final = 9
 INIT_VERSION: Final = 4
 WAIT_MS: Final = 3000
 """How long a broker may wait for followers."""
-DELIVERY_S: Final = 40.0
+DELIVERY_S: Final = 20.0
 """How long an idempotent producer tries."""
 
 _SEQUENCE_ERRORS: Final = frozenset(

@@ -28,9 +28,9 @@ from .scenario import Scenario, ScenarioError, TopicSpec, WorkloadSpec
 if TYPE_CHECKING:
     from .world import World
 
-PROGRESS_S: Final = 60.0
+PROGRESS_S: Final = 30.0
 """How long after healing a client may take until everything it does works again."""
-END_S: Final = 60.0
+END_S: Final = 25.0
 """How long a client may take to come to its end."""
 CHURN_PREFIX: Final = "churn"
 """Topics that the administrator creates and deletes begin with this."""
