@@ -13,9 +13,9 @@ To add an API: build its handler in `_build_apis` and put it into the list there
 
 import copy
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 from twisted.internet.defer import CancelledError, Deferred
 
@@ -44,13 +44,15 @@ from .cluster.features import Features
 from .cluster.identity import Identity, settle_identity
 from .cluster.loggers import Loggers
 from .cluster.metadata_cache import MetadataCache, MetadataUpdate
-from .cluster.presence import Departure, Presence
+from .cluster.presence import Departure, Presence, across_sessions
 from .cluster.producer_ids import ProducerIds
 from .cluster.topic_admin import TopicAdmin
 from .cluster.topic_names import GROUP_METADATA_TOPIC
+from .coordinator.group_settings import GroupConfigs
 from .coordinator.groups import GroupCoordinator
 from .coordinator.old_offsets import OldOffsets
 from .coordinator.snapshots import SnapshotKeeper
+from .coordinator.topics import CachedTopics
 from .handlers.api_versions import ApiVersionsApi
 from .handlers.cluster import ClusterApi
 from .handlers.configs import ConfigsApi
@@ -73,6 +75,8 @@ from .replica.manager import ReplicaManager
 from .server.connection import ConnectionLimits
 from .server.dispatch import Dispatcher
 from .server.listener import Server
+
+T = TypeVar("T")
 
 DRAIN_S: Final = 5.0
 """How long requests in progress may take once the listeners are closed."""
@@ -177,16 +181,18 @@ class Node:
     async def _start(self) -> None:
         await self._connect()
         runtime = self.runtime
-        identity = await settle_identity(
-            self.zk, runtime.disk, runtime.threads, runtime.random, self.config
+        identity = await self._across_sessions(
+            lambda: settle_identity(
+                self.zk, runtime.disk, runtime.threads, runtime.random, self.config
+            )
         )
         if self.config.broker_id != identity.broker_id:
             self.config = copy.copy(self.config)
             self.config.broker_id = identity.broker_id
         self._logger.info("starting broker=%d cluster=%s", identity.broker_id, identity.cluster_id)
         parts = self._parts = self._make_parts(identity)
-        await parts.config_sync.load_broker()
-        await parts.config_sync.load_all_topics()
+        await self._across_sessions(parts.config_sync.load_broker)
+        await self._across_sessions(parts.config_sync.load_all_topics)
         await parts.logs.startup()
         self._journal = self._make_journal()
         self._build()
@@ -195,8 +201,8 @@ class Node:
         self._features.start()
         self._server.start()
         parts.presence.endpoints = self._advertised()
+        await self._across_sessions(parts.presence.register)
         self.zk.add_listener(self._session_changed)
-        await parts.presence.register()
         self._registered = True
         self._journal.note(
             BrokerStarted(parts.presence.epoch(), clean=parts.logs.was_stopped_cleanly)
@@ -206,6 +212,10 @@ class Node:
         await parts.config_sync.start()
         self.is_running = True
         self._logger.info("started broker=%d", identity.broker_id)
+
+    async def _across_sessions(self, step: Callable[[], Awaitable[T]]) -> T:
+        limit_s = self._zk_timeout_s()
+        return await across_sessions(self.zk, self.runtime.clock, limit_s, self._logger, step)
 
     async def _connect(self) -> None:
         limit_s = self._zk_timeout_s()
@@ -309,6 +319,8 @@ class Node:
             logger=self._logger,
             threads=runtime.threads,
             disk=runtime.disk,
+            topics=CachedTopics(metadata),
+            settings=GroupConfigs(config),
         )
         self._replicas.on_role_change(self._groups.roles_changed)
         self._snapshots = SnapshotKeeper(
@@ -593,7 +605,9 @@ class Node:
         if hasattr(self, "_server"):
             self._groups.stop()
             await self._bounded(self._snapshots.stop(), LOG_CLOSE_S, "ending a snapshot of groups")
-            await self._bounded(self._server.stop(DRAIN_S), DRAIN_S * 2, "closing connections")
+            closed = self._server.stop(DRAIN_S)
+            self._replicas.release_waiting()
+            await self._bounded(closed, DRAIN_S * 2, "closing connections")
             self._waiter.stop()
             self._first_update.stop()
             self._channel.stop()

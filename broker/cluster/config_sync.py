@@ -57,7 +57,13 @@ class ConfigSync:
     async def start(self) -> None:
         """Follow notifications; returns when those that wait have been processed."""
         await self._listener.start()
-        await self.load_broker()
+        while True:
+            try:
+                await self.load_broker()
+            except SessionExpired:
+                await sleep(self._clock, SESSION_PAUSE_S)
+                continue
+            return
 
     async def stop(self) -> None:
         await self._listener.stop()

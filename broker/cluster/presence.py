@@ -5,8 +5,8 @@ The epoch of the registration (the czxid of its znode) tells apart the lives of 
 """
 
 import logging
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, TypeVar
 
 from twisted.internet.defer import Deferred
 
@@ -19,7 +19,7 @@ from kafkalike.runtime.tasks import TimedOut, sleep, timeout
 from kafkalike.types import NO_BROKER_EPOCH, Endpoint
 from kafkalike.zk import brokers as zk_brokers
 from kafkalike.zk import election as zk_election
-from kafkalike.zk.client import SessionState, ZkClient, ZkError
+from kafkalike.zk.client import SessionExpired, SessionState, ZkClient, ZkError
 from kafkalike.zk.payload import CorruptZnode
 from kafkalike.zk.znodes import BrokerInfo
 
@@ -28,6 +28,34 @@ LOOK_UP_S: Final = 3.0
 """How long ZooKeeper may take to say who is controller; it may have gone without our knowing."""
 FOREIGN_SESSION_GRACE_S: Final = 5.0
 """On top of the session timeout: how long the node of an earlier life of this broker is awaited."""
+
+
+START_SESSIONS: Final = 5
+"""Sessions that may be lost in one step of a start."""
+
+T = TypeVar("T")
+
+
+async def across_sessions(
+    zk: ZkClient,
+    clock: Clock,
+    limit_s: float,
+    logger: logging.Logger,
+    step: Callable[[], Awaitable[T]],
+) -> T:
+    """The result of a step of the start, done anew when the session expires in the middle of it.
+
+    While ZooKeeper is away for longer than a session lasts, a broker that starts waits for it as one
+    that runs does.  Only for steps that can be repeated.  Raises TimedOut when there is no new
+    session within `limit_s`, SessionExpired after `START_SESSIONS` of them.
+    """
+    for _ in range(START_SESSIONS):
+        try:
+            return await step()
+        except SessionExpired:
+            logger.warning("the ZooKeeper session expired during the start, opening a new one")
+            await timeout(clock, zk.reconnect(), limit_s, "a new ZooKeeper session")
+    return await step()
 
 
 class Presence:

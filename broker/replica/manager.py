@@ -319,6 +319,13 @@ class ReplicaManager:
         """Start no more fetchers: the controller is moving leaders away from here."""
         self._roles.shutting_down = True
 
+    def release_waiting(self) -> None:
+        """Answer every request that waits, as if its time were up: nothing will happen here any more.
+
+        Else producers would wait for replicas, on a broker that has closed its doors.
+        """
+        self._wakeups.expire_all()
+
     def _after_order(self, changes: RoleChanges) -> None:
         # Those who wait for a lost leadership are answered before a later order may give it back.
         self._wakeups.drain()

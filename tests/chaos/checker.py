@@ -263,21 +263,25 @@ def check_producer(
     for partition, pairs in sorted(acks.items()):
         log = logs.get(partition, {})
         taken = acknowledged.setdefault(partition, set())
-        for sequence, offset in sorted(pairs):
-            at = f"{name} {sequence} acknowledged at {partition}/{offset}"
+        places: dict[tuple[str, int, int], int] = {}
+        if any(offset < 0 for _, offset in pairs):
+            places = {sent: offset for offset, sent in log.items()}
+        for sequence, said in sorted(pairs):
+            sent = (name, partition, sequence)
+            # -1: a duplicate, of which the broker no longer knew where it is.
+            offset = said if said >= 0 else places.get(sent, -1)
+            at = f"{name} {sequence} acknowledged at {partition}/{said}"
             found = log.get(offset)
-            # Offset -1: the broker knew a duplicate, but not any more where it is.
-            if offset >= 0 and found != (name, partition, sequence):
+            if found != sent:
                 there = "nothing" if found is None else "{0} {2}".format(*found)
                 yield "lost", f"{at}: there is {there}"
-            if offset >= 0 and offset in taken:
+            if offset in taken:
                 yield "lost", f"{at}: so was another record"
             taken.add(offset)
             before = newest.get(partition)
-            if offset >= 0:
-                if before is not None and offset <= before[1]:
-                    yield "reordered", f"{at}, {before[0]} at {before[1]}"
-                newest[partition] = (sequence, offset)
+            if before is not None and offset <= before[1]:
+                yield "reordered", f"{at}, {before[0]} at {before[1]}"
+            newest[partition] = (sequence, offset)
 
 
 def check_reader(

@@ -43,6 +43,8 @@ SETTINGS: Final = {
     "zookeeper_connection_timeout_ms": "30000",
 }
 
+ALL_DISKS_FULL: Final = "all log directories have failed"
+
 Way = tuple[End, End]
 
 
@@ -62,6 +64,8 @@ class ChaosBroker(BrokerProcess):
             "kafkalike.journal.dir": str(base / "journal"),
         }
         self.started_s = 0.0
+        self.ready_after_s: float | None = None
+        """How long the last start took, once that is known."""
         self.wanted = False
         """It should be running: nobody stopped or killed it."""
 
@@ -71,6 +75,7 @@ class ChaosBroker(BrokerProcess):
     def launch(self) -> None:
         self._reap()
         self.started_s = time.monotonic()
+        self.ready_after_s = None
         self.wanted = True
         super().launch()
 
@@ -168,6 +173,7 @@ class Field:
                 mounts=mounts,
             )
         self.unasked_exits: list[str] = []
+        self.slowest_start_s = 0.0
         self._client: Any = None
 
     @property
@@ -227,6 +233,9 @@ class Field:
     def revive(self) -> None:
         """Start again what ended by itself, and keep it in mind."""
         for broker in self.brokers.values():
+            if broker.ready_after_s is None and broker.is_ready:
+                broker.ready_after_s = time.monotonic() - broker.started_s
+                self.slowest_start_s = max(self.slowest_start_s, broker.ready_after_s)
             if broker.wanted and not broker.runs:
                 self.unasked_exits.append(f"broker {broker.id} at {time.monotonic():.1f}")
                 broker.launch()
@@ -291,7 +300,8 @@ class Field:
         for broker in self.brokers.values():
             lines = broker.log().splitlines()
             for number, line in enumerate(lines):
-                if line.startswith("Traceback") or "] CRITICAL" in line:
+                bad = "] CRITICAL" in line and ALL_DISKS_FULL not in line
+                if line.startswith("Traceback") or bad:
                     text = " / ".join(lines[max(0, number - 1) : number + 1])
                     rest = lines[number + 1 :]
                     end = next((after for after in rest if after[:1] not in ("", " ", "\t")), "")

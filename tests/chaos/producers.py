@@ -57,7 +57,9 @@ class Confluent:
 
     def send(self, partition: int, sequence: int, value: bytes) -> None:
         def done(error: Any, message: Any) -> None:
-            offset = -1 if error is not None else message.offset()
+            # None: a duplicate, of which the broker no longer knows where it is
+            offset = None if error is not None else message.offset()
+            offset = -1 if offset is None else offset
             self._report(partition, sequence, offset, None if error is None else str(error))
 
         self._producer.produce(self._topic, value=value, partition=partition, on_delivery=done)

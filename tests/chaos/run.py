@@ -11,6 +11,7 @@ The same seed draws the same faults, as far as the cluster is in the same state 
 
 import argparse
 import contextlib
+import logging
 import random
 import shutil
 import sys
@@ -140,6 +141,7 @@ class Run:
         deadline = time.monotonic() + pause_s
         while time.monotonic() < deadline:
             self.end_due()
+            self.field.revive()
             time.sleep(0.05)
         while True:
             self.end_due()
@@ -310,7 +312,8 @@ class Run:
             f"acknowledgement, {outcomes.reads} read, {outcomes.epochs} leader epochs",
             "heals: "
             + (f"{len(heals)}, longest {max(heals):.1f} s" if heals else "none")
-            + f", limit {self.options.heal_limit_s:g} s",
+            + f", limit {self.options.heal_limit_s:g} s; slowest start of a broker "
+            + f"{self.field.slowest_start_s:.1f} s",
         ]
         for worker in self.producers:
             gap, at_s = worker.longest_gap
@@ -340,6 +343,7 @@ class Run:
 def run(options: Options) -> int:
     """0 when nothing was found, 1 when something was."""
     mounts = own_mounts()
+    logging.getLogger("kazoo").addHandler(logging.NullHandler())
     folder = options.folder or Path(tempfile.mkdtemp(prefix="kafkalike-chaos-"))
     folder.mkdir(parents=True, exist_ok=True)
     course = Run(options, folder, mounts=mounts)

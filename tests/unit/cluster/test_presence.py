@@ -3,11 +3,18 @@
 import logging
 from typing import Any
 
-from kafkalike.broker.cluster.presence import LOOK_UP_S, Departure, Presence
+from kafkalike.broker.cluster.presence import (
+    LOOK_UP_S,
+    START_SESSIONS,
+    Departure,
+    Presence,
+    across_sessions,
+)
 from kafkalike.config import BrokerConfig
-from kafkalike.runtime.tasks import as_deferred
+from kafkalike.runtime.tasks import TimedOut, as_deferred
 from kafkalike.types import NO_BROKER_EPOCH, Endpoint
-from tests.fakes import result_of
+from kafkalike.zk.client import SessionExpired, retrying
+from tests.fakes import failure_of, result_of
 from tests.unit.cluster.zk_world import ZkWorld
 
 LOGGER = logging.getLogger("test")
@@ -73,3 +80,57 @@ def test_a_cancelled_departure_ends_at_once() -> None:
     work.addBoth(ended.append)
     work.cancel()
     assert len(ended) == 1
+
+
+async def lose_the_session(world: ZkWorld) -> None:
+    """What an operation of the start meets then."""
+    world.zk.expire_session()
+    await retrying(world.zk, lambda: world.zk.get("/brokers/ids"))
+
+
+def test_a_step_of_the_start_is_done_again_in_the_next_session() -> None:
+    world = ZkWorld()
+    one = presence(world)
+    lost: list[int] = []
+
+    async def register() -> int:
+        if len(lost) < 2:
+            lost.append(len(lost))
+            await lose_the_session(world)
+        return await one.register()
+
+    epoch = world.run(across_sessions(world.zk, world.clock, 30.0, LOGGER, register), 30.0)
+    assert lost == [0, 1]
+    stat = world.zookeeper.stat("/brokers/ids/1")
+    assert stat is not None and stat.czxid == epoch == one.epoch()
+    assert stat.ephemeral_owner == world.zk.session_id
+
+
+def test_a_start_does_not_wait_for_ever_for_a_session() -> None:
+    world = ZkWorld()
+
+    async def step() -> None:
+        try:
+            await lose_the_session(world)
+        finally:
+            world.zookeeper.stop_serving()
+
+    work = as_deferred(across_sessions(world.zk, world.clock, 10.0, LOGGER, step))
+    world.settle(9.0)
+    assert not work.called
+    world.settle(60.0)
+    failure_of(work, TimedOut)
+
+
+def test_a_start_that_loses_every_session_gives_up() -> None:
+    world = ZkWorld()
+    tries: list[int] = []
+
+    async def step() -> None:
+        tries.append(0)
+        await lose_the_session(world)
+
+    work = as_deferred(across_sessions(world.zk, world.clock, 10.0, LOGGER, step))
+    world.settle(300.0)
+    failure_of(work, SessionExpired)
+    assert len(tries) == START_SESSIONS + 1
