@@ -13,6 +13,7 @@ SUBCOMMANDS: Final = {
     "up": ("up", "run a whole local cluster until Ctrl-C"),
     "zookeeper": ("zookeeper", "run the embedded coordination service alone"),
     "bench": ("bench", "measure produce, fetch and round trips against any Kafka address"),
+    "sim": ("sim", "run clusters in simulated time, from seeds, and check what they promise"),
     "dump-log": ("dump_log", "print segments, indexes, snapshots and checkpoints"),
     "dump-zk": ("dump_zk", "print what a cluster keeps in ZooKeeper"),
 }

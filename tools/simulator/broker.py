@@ -43,6 +43,7 @@ DEFAULT_PROPERTIES: Final[Mapping[str, str]] = {
     "group.initial.rebalance.delay.ms": "200",
     "auto.create.topics.enable": "false",
     "log.cleaner.enable": "false",
+    "log.index.size.max.bytes": "4096",
 }
 """Kafka's defaults but for times, which are shorter, so that a run sees more of what follows them."""
 

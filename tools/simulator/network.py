@@ -33,7 +33,7 @@ LOGGER: Final = logging.getLogger("kafkalike.simulator")
 WINDOW_BYTES: Final = 256 << 10
 HIGH_WATER_BYTES: Final = 256 << 10
 FIRST_PORT: Final = 20000
-POISON: Final = 0xDD
+POISON: Final = b"\xdd"
 
 RETRY_CONNECT_S: Final = 1.0
 """How long after a lost packet a connection is tried again."""
@@ -250,43 +250,46 @@ class SimTransport:
         )
 
     def _read(self) -> None:
-        while not self._held:
-            if not self._deliver_one():
-                data = self.socket.recv(WINDOW_BYTES)
-                if not data:
+        sock, data = self.socket, self._input
+        while not (self._paused or self._closing is not None or self._lost_called) and (
+            self._queued_bytes <= HIGH_WATER_BYTES
+        ):
+            if len(data) < 4 and not (self._raw and data):
+                if not self._take_more():
                     break
-                self._input += data
-        if self.socket.ended and not self.socket.inbox and not self._held:
+                continue
+            size = len(data) if self._raw else int.from_bytes(data[:4], "big", signed=True)
+            if self._raw:
+                self._deliver(size)
+            elif not 0 < size <= self._max_frame_bytes:
+                self._closing = f"frame size {size} is not within 1 to {self._max_frame_bytes}"
+                self.close()
+            elif len(data) >= 4 + size:
+                del data[:4]
+                self._deliver(size)
+            elif not self._take_more():
+                break
+        if sock.ended and not sock.inbox and not self._held:
             self._closing = "closed by the peer"
             if not self._queue:
                 self._lost(self._closing)
 
-    def _deliver_one(self) -> bool:
-        """Deliver one frame if there is a whole one."""
-        if self._raw and self._input:
-            return self._deliver(len(self._input))
-        if len(self._input) < 4:
+    def _take_more(self) -> bool:
+        """Move what has arrived from the kernel into the process; whether there was anything."""
+        if not self.socket.inbox:
             return False
-        size = int.from_bytes(self._input[:4], "big", signed=True)
-        if not 0 < size <= self._max_frame_bytes:
-            self._closing = f"frame size {size} is not within 1 to {self._max_frame_bytes}"
-            self.close()
-            return False
-        if len(self._input) < 4 + size:
-            return False
-        del self._input[:4]
-        return self._deliver(size)
+        self._input += self.socket.recv(WINDOW_BYTES)
+        return True
 
-    def _deliver(self, size: int) -> bool:
-        frame = bytearray(self._input[:size])
+    def _deliver(self, size: int) -> None:
+        frame = self._input[:size]
         del self._input[:size]
         try:
             self._protocol.frame_received(memoryview(frame))
         except Exception:
             LOGGER.exception("protocol failed host=%s peer=%s", self.local_host, self.peer_host)
             self._give_up("the protocol failed")
-        frame[:] = bytes((POISON,)) * size
-        return True
+        frame[:] = POISON * size
 
     def pause(self) -> None:
         self._paused = True
@@ -302,15 +305,27 @@ class SimTransport:
                 if isinstance(part, FileRange):
                     part.file.release()
             return
+        whole: list[Buffer] = []
         for part in parts:
             self._queued_bytes += len(part)
-            self._queue.append(part if isinstance(part, FileRange) else memoryview(part).cast("B"))
-        self._pump()
+            if isinstance(part, FileRange):
+                if whole:
+                    self._queue.append(memoryview(b"".join(whole)))
+                    whole = []
+                self._queue.append(part)
+            else:
+                whole.append(part)
+        if whole:
+            self._queue.append(memoryview(b"".join(whole)))
+        if not self._lost_called:
+            self._pump()
 
     def _pump(self) -> None:
         if self._lost_called:
             return
         was_held = self._held
+        if len(self._queue) > 1:
+            self._gather()
         while self._queue:
             part = self._queue[0]
             if isinstance(part, FileRange):
@@ -334,6 +349,25 @@ class SimTransport:
             self._clock.call_soon(self._lost, self._closing)
         elif was_held and not self._held:
             self._clock.call_soon(self._read)
+
+    def _gather(self) -> None:
+        """Let small ranges of files travel with what is around them, as one segment does."""
+        if self._queued_bytes > WINDOW_BYTES:
+            return
+        parts: list[Buffer] = []
+        for part in self._queue:
+            if isinstance(part, FileRange):
+                data = part.read()
+                if len(data) < len(part):
+                    return  # found out again where it is sent
+                parts.append(data)
+            else:
+                parts.append(part)
+        for part in self._queue:
+            if isinstance(part, FileRange):
+                part.file.release()
+        self._queue.clear()
+        self._queue.append(memoryview(b"".join(parts)))
 
     def limit_frames(self, max_frame_bytes: int) -> None:
         self._max_frame_bytes = max_frame_bytes

@@ -2,7 +2,7 @@
 
 import gc
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -12,14 +12,15 @@ from kafkalike.net.client import BrokerClient, PeerError
 from kafkalike.runtime.tasks import sleep
 from kafkalike.types import TopicPartition
 
+from .check import Check
 from .checkers import make_checkers
 from .clock import SimulationStuck
 from .contract import Checker, Violation, Workload, WorldEvent
-from .faults import Trouble
+from .faults import Trouble, check_faults
 from .history import History
 from .scenario import Scenario, TopicSpec
 from .watching import Listener
-from .workloads import make_workloads
+from .workloads import Factory, make_workloads
 from .world import World
 
 __all__ = ["Checker", "Result", "Violation", "Workload", "run"]
@@ -54,10 +55,19 @@ class Result:
     steps: int = 0
 
 
+@dataclass(slots=True, frozen=True)
+class Extras:
+    """Workloads and checks of your own: kinds by name, and classes."""
+
+    workloads: Mapping[str, Factory] = field(default_factory=dict)
+    checks: tuple[type[Check], ...] = ()
+
+
 def run(
     seed: int,
     scenario: Scenario | None = None,
     *,
+    extras: Extras | None = None,
     trace: Callable[[WorldEvent], None] | None = None,
 ) -> Result:
     """Run the general scenario of `seed`, or `scenario` with that seed's chance.
@@ -65,18 +75,20 @@ def run(
     Order: brokers start; topics are made; the workloads of `workloads.make_workloads(world,
     scenario)` start; faults strike; all is healed; the cluster must become whole within a bound;
     each workload's `stop()` is awaited; replicas must become equal; the checkers, which watched
-    from the beginning, judge.  `trace` gets every event of the diary.
+    from the beginning, judge.  `trace` gets every event of the diary.  Raises ScenarioError.
     """
     began_s = time.perf_counter()
     scenario = Scenario.generate(seed) if scenario is None else scenario
+    check_faults(scenario.faults, scenario.cluster.brokers)
     collecting = gc.isenabled()
     gc.disable()  # what a collection sets free must not depend on the process
+    gc.freeze()  # and the one at the end need not look at what was there before
     listener = Listener()
     listener.attach()
     world = World(seed, scenario)
     listener.world = world
     try:
-        course = _Course(world, scenario)
+        course = _Course(world, scenario, extras or Extras())
         if trace is not None:
             world.observers.append(trace)
         course.run()
@@ -96,6 +108,7 @@ def run(
         world.close()
         del world
         gc.collect()
+        gc.unfreeze()
         listener.detach()
         if collecting:
             gc.enable()
@@ -104,12 +117,14 @@ def run(
 class _Course:
     """The phases of a run."""
 
-    def __init__(self, world: World, scenario: Scenario) -> None:
+    def __init__(self, world: World, scenario: Scenario, extras: Extras) -> None:
         self.world = world
         self.scenario = scenario
         self.history = History(world.clock)
-        self.workloads: Sequence[Workload] = make_workloads(world, scenario)
-        self.checkers: Sequence[Checker] = make_checkers(world, scenario, self.history)
+        self.workloads: Sequence[Workload] = make_workloads(world, scenario, extras.workloads)
+        self.checkers: Sequence[Checker] = make_checkers(
+            world, scenario, self.history, extras.checks
+        )
         self.trouble = Trouble(world)
         world.observers += [checker.observe for checker in self.checkers]
 

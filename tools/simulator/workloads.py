@@ -433,7 +433,7 @@ def draw_workloads(random: SimRandom, topics: Iterable[TopicSpec]) -> tuple[Work
                 "producers": random.randint(1, 2),
                 "acks": random.choice(([-1], [-1, 1], [-1, 1], [1, -1])),
                 "consumers": 1,
-                "interval_ms": random.choice((150, 300, 600)),
+                "interval_ms": random.choice((200, 500, 1000)),
                 "follower_chance": random.choice((0.0, 0.0, 0.3)),
                 "codec": random.choice((0, 0, 0, 1)),
             },
@@ -444,7 +444,7 @@ def draw_workloads(random: SimRandom, topics: Iterable[TopicSpec]) -> tuple[Work
             {
                 "producers": random.randint(1, 2),
                 "consumers": random.randint(0, 1),
-                "interval_ms": random.choice((100, 250, 500)),
+                "interval_ms": random.choice((150, 400, 800)),
                 "window": random.randint(1, 5),
             },
         ),

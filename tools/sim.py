@@ -1,0 +1,287 @@
+"""`kafkalike sim`: whole clusters in simulated time, seed after seed.
+
+One line for each seed that fails, with how to run it again.  docs/simulation.md tells what happens
+in a run and how to write scenarios, workloads and checks.
+"""
+
+import argparse
+import importlib.util
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from . import cli
+
+if TYPE_CHECKING:
+    from .simulator.run import Extras, Result
+    from .simulator.scenario import Scenario
+
+_STORY_LINES: Final = 60
+_CHUNK: Final = 4
+"""Seeds that a process is given at once."""
+
+
+def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = subparsers.add_parser(
+        "sim",
+        help="run clusters in simulated time, from seeds",
+        description=__doc__,
+    )
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("--seed", type=int, metavar="N", help="one seed, with its story")
+    which.add_argument("--seeds", metavar="A..B", help="all seeds from A to B")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes (default: 1)")
+    parser.add_argument(
+        "--scenario",
+        metavar="FILE",
+        help="a scenario (JSON) in place of the one drawn by each seed",
+    )
+    parser.add_argument(
+        "--with",
+        dest="extras",
+        metavar="FILE",
+        help="a Python file with workloads and checks of your own",
+    )
+    parser.add_argument("--trace", metavar="FILE", help="write every event there (with --seed)")
+    parser.add_argument(
+        "--minimize",
+        action="store_true",
+        help="leave out of a failing scenario what the failure does not need",
+    )
+    parser.add_argument(
+        "--save", metavar="FILE", help="write the scenario there, minimized or not (with --seed)"
+    )
+    parser.add_argument(
+        "--max-failures", type=int, default=10, metavar="N", help="stop after N (default: 10)"
+    )
+
+
+@dataclass(slots=True, frozen=True)
+class _Job:
+    """What a process needs to run seeds."""
+
+    scenario_path: str | None
+    extras_path: str | None
+
+    def scenario(self) -> "Scenario | None":
+        from .simulator.scenario import Scenario, ScenarioError
+
+        if self.scenario_path is None:
+            return None
+        try:
+            return Scenario.load(self.scenario_path)
+        except (ScenarioError, OSError) as error:
+            raise cli.UsageError(f"--scenario: {error}") from error
+
+    def extras(self) -> "Extras":
+        return load_extras(self.extras_path)
+
+
+def run(args: argparse.Namespace) -> int:
+    """0: all seeds passed; 1: some did not; 2: wrong usage."""
+    from .simulator.scenario import ScenarioError
+
+    seeds = [args.seed] if args.seed is not None else parse_seeds(args.seeds)
+    if args.seed is None and (args.trace or args.save or args.minimize):
+        raise cli.UsageError("--trace, --save and --minimize need --seed")
+    if args.jobs < 1:
+        raise cli.UsageError(f"--jobs: expected 1 or more, found {args.jobs}")
+    job = _Job(args.scenario, args.extras)
+    job.scenario(), job.extras()  # trouble with the files shows before anything runs
+    _quiet_twisted()
+    try:
+        if args.seed is not None:
+            return _run_one(args, job)
+        return _run_many(seeds, args, job)
+    except ScenarioError as error:
+        raise cli.UsageError(f"scenario: {error}") from error
+
+
+def parse_seeds(text: str) -> range:
+    """`A..B`, both included.  Raises UsageError."""
+    first, dots, last = text.partition("..")
+    if not dots or not first.isdecimal() or not last.isdecimal() or int(last) < int(first):
+        raise cli.UsageError(f"--seeds: expected A..B with A <= B, found {text!r}")
+    return range(int(first), int(last) + 1)
+
+
+def load_extras(path: "str | None") -> "Extras":
+    """`WORKLOADS` and `CHECKS` of a Python file.  Raises UsageError."""
+    from .simulator.run import Extras
+
+    if path is None:
+        return Extras()
+    spec = importlib.util.spec_from_file_location("kafkalike_sim_extras", path)
+    if spec is None or spec.loader is None or not os.path.exists(path):
+        raise cli.UsageError(f"--with: {path} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    workloads: Mapping[str, Any] = getattr(module, "WORKLOADS", {})
+    checks: Iterable[Any] = getattr(module, "CHECKS", ())
+    if not workloads and not checks:
+        raise cli.UsageError(f"--with: {path} defines neither WORKLOADS nor CHECKS")
+    return Extras(workloads, tuple(checks))
+
+
+def _quiet_twisted() -> None:
+    """Errors nobody waited for are violations of a run; Twisted need not keep and print them too."""
+    from twisted.logger import globalLogBeginner
+
+    globalLogBeginner.beginLoggingTo([], redirectStandardIO=False, discardBuffer=True)
+
+
+# -- one seed ----------------------------------------------------------------------------------
+
+
+def _run_one(args: argparse.Namespace, job: _Job) -> int:
+    from .simulator.run import run as run_seed
+    from .simulator.scenario import Scenario
+
+    seed, extras = args.seed, job.extras()
+    scenario = job.scenario() or Scenario.generate(seed)
+    if args.trace:
+        with open(args.trace, "w", encoding="utf-8") as file:
+            result = run_seed(
+                seed, scenario, extras=extras, trace=lambda event: print(event, file=file)
+            )
+            print(f"trace {result.trace_hash}", file=file)
+    else:
+        result = run_seed(seed, scenario, extras=extras)
+    if args.minimize and not result.ok:
+        scenario, result = _minimize(seed, scenario, result, extras)
+    if args.save:
+        scenario.save(args.save)
+    _tell(scenario, result)
+    return cli.DONE if result.ok else cli.FAILED
+
+
+def _minimize(
+    seed: int, scenario: "Scenario", result: "Result", extras: "Extras"
+) -> "tuple[Scenario, Result]":
+    from .simulator.run import run as run_seed
+    from .simulator.shrink import shrink
+
+    checker = result.violations[0].checker
+    runs = 0
+
+    def fails(candidate: "Scenario") -> bool:
+        nonlocal runs
+        runs += 1
+        found = run_seed(seed, candidate, extras=extras).violations
+        return any(violation.checker == checker for violation in found)
+
+    smallest = shrink(scenario, fails)
+    cli.print_note(
+        f"{len(scenario.faults)} faults became {len(smallest.faults)},"
+        f" {len(scenario.workloads)} workloads {len(smallest.workloads)}, in {runs} runs"
+    )
+    return smallest, run_seed(seed, smallest, extras=extras)
+
+
+def _tell(scenario: "Scenario", result: "Result") -> None:
+    print(f"{scenario.cluster.brokers} brokers, {scenario.duration_ms} ms", end="")
+    for topic in scenario.topics:
+        print(f"; {topic.name}: {topic.partitions} x {topic.replication_factor}", end="")
+    print()
+    for workload in scenario.workloads:
+        print(f"workload {workload.kind} {workload.options}")
+    for fault in scenario.faults:
+        print(f"fault {fault}")
+    if not result.ok:
+        print("\nWhat happened last:")
+        for line in result.story[-_STORY_LINES:]:
+            print(f"  {line}")
+        print("\nBroken:")
+        for violation in result.violations:
+            print(f"  {violation.at_ms / 1000:.3f} s  {violation.checker}: {violation.text}")
+    print(
+        f"\nseed {result.seed} {'passed' if result.ok else 'FAILED'}"
+        f"  {result.virtual_ms / 1000:.1f} s in {result.wall_s:.2f} s  trace {result.trace_hash}"
+    )
+
+
+# -- many seeds --------------------------------------------------------------------------------
+
+
+def _run_many(seeds: range, args: argparse.Namespace, job: _Job) -> int:
+    began_s = time.perf_counter()
+    progress = cli.Progress("seeds", len(seeds))
+    done = failures = virtual_ms = 0
+    for result in _results(seeds, args.jobs, job):
+        done += 1
+        virtual_ms += result.virtual_ms
+        if not result.ok:
+            failures += 1
+            print(_line(result, args), flush=True)
+            if failures >= args.max_failures:
+                break
+        progress.update(done)
+    progress.finish()
+    wall_s = time.perf_counter() - began_s
+    print(
+        f"{done} seeds, {failures} failed, {virtual_ms / 1000:.0f} s simulated in {wall_s:.1f} s"
+        f" ({virtual_ms / 1000 / wall_s:.0f} times real time, {args.jobs} jobs)"
+    )
+    return cli.FAILED if failures else cli.DONE
+
+
+def _line(result: "Result", args: argparse.Namespace) -> str:
+    first = result.violations[0]
+    words = ["kafkalike sim", f"--seed {result.seed}"]
+    words += [f"--scenario {args.scenario}"] if args.scenario else []
+    words += [f"--with {args.extras}"] if args.extras else []
+    text = first.text.strip().splitlines()
+    return (
+        f"seed {result.seed} FAILED  {first.checker}: {text[0][:200] if text else ''}"
+        f"{' ... ' + text[-1][:200] if len(text) > 1 else ''}"
+        f"  trace {result.trace_hash}  again: {' '.join(words)}"
+    )
+
+
+def _results(seeds: range, jobs: int, job: _Job) -> "Iterator[Result]":
+    if jobs == 1:
+        yield from map(_seed_runner(job), seeds)
+        return
+    import multiprocessing
+
+    # Fresh interpreters: a simulation must not inherit what this process has loaded or logged.
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(jobs, _begin_process, (job,)) as pool:
+        yield from pool.imap_unordered(_run_in_process, seeds, _CHUNK)
+
+
+def _seed_runner(job: _Job) -> "Callable[[int], Result]":
+    from .simulator.run import run as run_seed
+
+    scenario, extras = job.scenario(), job.extras()
+
+    def run_one(seed: int) -> "Result":
+        result = run_seed(seed, scenario, extras=extras)
+        if result.ok:
+            result.story.clear()
+        return result
+
+    return run_one
+
+
+_process: "dict[str, Callable[[int], Result]]" = {}
+"""The runner of a pool's process."""
+
+
+def _begin_process(job: _Job) -> None:
+    import signal
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _quiet_twisted()
+    _process["run"] = _seed_runner(job)
+
+
+def _run_in_process(seed: int) -> "Result":
+    return _process["run"](seed)
+
+
+if __name__ == "__main__":
+    sys.exit("run it as: kafkalike sim")
