@@ -55,6 +55,13 @@ _NOT_SERVED: Final = {
 }
 """Settings that would change what the broker promises, with the only value that is accepted."""
 
+_ASSIGNOR_CLASSES: Final = {
+    "org.apache.kafka.coordinator.group.assignor.UniformAssignor": "uniform",
+    "org.apache.kafka.coordinator.group.assignor.RangeAssignor": "range",
+}
+"""How group.consumer.assignors may also name them."""
+_MIGRATIONS: Final = ("bidirectional", "upgrade", "downgrade", "disabled")
+
 _TIERED: Final = (
     "remote.storage.enable",
     "remote.log.copy.disable",
@@ -151,8 +158,19 @@ class BrokerConfig(BrokerKeys):
             self.control_plane_listener_name or self.inter_broker_listener
         ).upper()
 
+    @property
+    def serves_consumer_protocol(self) -> bool:
+        """Whether groups of the newer protocol (KIP-848) are served."""
+        return "consumer" in (name.lower() for name in self.group_coordinator_rebalance_protocols)
+
+    @property
+    def consumer_assignors(self) -> tuple[str, ...]:
+        """What groups of the newer protocol may ask for, the default first."""
+        return tuple(_ASSIGNOR_CLASSES.get(name, name) for name in self.group_consumer_assignors)
+
     def _check(self) -> None:
         self._check_served()
+        self._check_group_protocols()
         self._check_listeners()
         if not self.zookeeper_connect_text:
             raise ConfigError(
@@ -229,6 +247,39 @@ class BrokerConfig(BrokerKeys):
             raise ConfigError(
                 "inter.broker.protocol.version", version, "only 3.9 (3.9-IV0) is served"
             )
+
+    def _check_group_protocols(self) -> None:
+        key = "group.coordinator.rebalance.protocols"
+        protocols = [name.lower() for name in self.group_coordinator_rebalance_protocols]
+        said = ",".join(self.group_coordinator_rebalance_protocols)
+        if "classic" not in protocols:
+            raise ConfigError(key, said, "expected classic, alone or with consumer")
+        for name in ("share", "unknown"):
+            if name in protocols:
+                raise ConfigError(key, said, f"{name} is not served: expected classic, consumer")
+        if "consumer" in protocols:
+            self._check_consumer_groups()
+
+    def _check_consumer_groups(self) -> None:
+        key, names = "group.consumer.assignors", self.consumer_assignors
+        if not names or any(name not in _ASSIGNOR_CLASSES.values() for name in names):
+            raise ConfigError(key, ",".join(names), "expected uniform, range or both")
+        key, policy = "group.consumer.migration.policy", self.group_consumer_migration_policy
+        if policy.lower() not in _MIGRATIONS:
+            raise ConfigError(key, policy, f"expected one of {', '.join(_MIGRATIONS)}")
+        for what in ("session.timeout.ms", "heartbeat.interval.ms"):
+            low = self.values[f"group.consumer.min.{what}"]
+            high = self.values[f"group.consumer.max.{what}"]
+            value = self.values[f"group.consumer.{what}"]
+            if low > high:
+                raise ConfigError(f"group.consumer.max.{what}", high, f"expected at least {low}")
+            if not low <= value <= high:
+                raise ConfigError(f"group.consumer.{what}", value, f"expected {low} to {high}")
+        session_ms = self.group_consumer_session_timeout_ms
+        beat_ms = self.group_consumer_heartbeat_interval_ms
+        if beat_ms >= session_ms:
+            key = "group.consumer.heartbeat.interval.ms"
+            raise ConfigError(key, beat_ms, f"expected less than the session ({session_ms})")
 
     def _check_listeners(self) -> None:
         names = [endpoint.listener for endpoint in self.listeners]

@@ -193,7 +193,8 @@ class BrokerKeys(Settings):
     group_consumer_max_heartbeat_interval_ms: Int = setting(15_000, low=1)
     group_consumer_max_session_timeout_ms: Int = setting(60_000, low=1)
     group_consumer_max_size: Int = setting(MAX_INT, low=1)
-    group_consumer_migration_policy: Text = setting("disabled", internal=True)
+    # Kafka 4's default: 3.9 keeps it disabled, but never serves that protocol beside ZooKeeper.
+    group_consumer_migration_policy: Text = setting("bidirectional", internal=True)
     group_consumer_min_heartbeat_interval_ms: Int = setting(5000, low=1)
     group_consumer_min_session_timeout_ms: Int = setting(45_000, low=1)
     group_consumer_session_timeout_ms: Int = setting(45_000, low=1)

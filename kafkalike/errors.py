@@ -584,3 +584,7 @@ class DuplicateVoter(KafkaError, code=126, name="DUPLICATE_VOTER"):
 
 class VoterNotFound(KafkaError, code=127, name="VOTER_NOT_FOUND"):
     pass
+
+
+class InvalidRegularExpression(KafkaError, code=128, name="INVALID_REGULAR_EXPRESSION"):
+    """Of Kafka 4; only the newer group protocol says it."""

@@ -10,7 +10,15 @@ Reference: group-coordinator 1, 7 to 12; broker-errors 9.  KIPs: 211, 229, 496, 
 
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Container,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from twisted.internet.defer import Deferred
@@ -59,11 +67,16 @@ from ..log.log import Origin
 from ..replica.partition import Partition
 from ..replica.roles import RoleChanges
 from ..replica.values import AppendEntry, AppendResult
+from .consumer_group import ConsumerGroup
+from .consumer_groups import ConsumerGroups, GroupSettings
+from .consumer_membership import COMMIT_WITH_EPOCH_SINCE, ConsumerRules
 from .group import Group, GroupState
 from .membership import Membership
 from .records import group_key, group_record, offset_key, offset_records, tombstone
 from .shard import Shard, ShardLoad
+from .topics import Topics
 from .values import (
+    NO_GENERATION,
     NO_MEMBER,
     NO_OFFSET,
     Caller,
@@ -73,6 +86,7 @@ from .values import (
     GroupSummary,
     JoinCall,
     JoinResult,
+    LeaveResult,
     MemberIdentity,
     OffsetAndMetadata,
     SyncCall,
@@ -85,7 +99,6 @@ SWEEP_SLICE: Final = 200
 """Groups looked at in one go when offsets expire or topics are deleted."""
 DISMANTLE_SLICE: Final = 10_000
 """Groups and offsets let go of in one go."""
-GROUP_TYPE: Final = "classic"
 
 _DOMAIN: Final = "kafka.coordinator.group"
 _TYPE: Final = "GroupMetadataManager"
@@ -158,7 +171,11 @@ class GroupCoordinator:
         logger: logging.Logger,
         threads: Threads,
         disk: Disk | None = None,
+        topics: Topics | None = None,
+        settings: GroupSettings | None = None,
     ) -> None:
+        """`topics` and `settings` serve the groups of the newer protocol, which there are where
+        group.coordinator.rebalance.protocols names it and both are given."""
         self._config = config
         self._clock = clock
         self._wheel = wheel
@@ -187,6 +204,16 @@ class GroupCoordinator:
             max_size=config.group_max_size,
             initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
         )
+        self.consumers: ConsumerGroups | None = None
+        """Groups of the newer protocol, where it is switched on."""
+        if config.serves_consumer_protocol and topics is not None and settings is not None:
+            rules = ConsumerRules(
+                config.consumer_assignors,
+                config.group_consumer_max_size,
+                config.group_max_size,
+                config.group_consumer_migration_policy.lower(),
+            )
+            self.consumers = ConsumerGroups(self, topics, settings, rules, logger)
         self._commits = metrics.counter(*_KAFKA_METRICS, "offset-commit-count")
         self._expirations = metrics.counter(*_KAFKA_METRICS, "offset-expiration-count")
         self._deletions = metrics.counter(*_KAFKA_METRICS, "offset-deletion-count")
@@ -333,6 +360,7 @@ class GroupCoordinator:
             buffer_bytes=self._config.offsets_load_buffer_size,
             threads=self._threads,
             disk=self._disk,
+            with_consumer_groups=self.consumers is not None,
         )
         self._loads.append((shard, load, self._clock.monotonic()))
         self._schedule_load()
@@ -390,6 +418,8 @@ class GroupCoordinator:
         shard.is_loading = False
         for group in list(shard.groups.values()):
             self._membership.loaded(group)
+        if self.consumers is not None:
+            self.consumers.loaded(shard.partition, load.consumer_groups)
         took_s = self._clock.monotonic() - began_s
         self._load_times.update(took_s * 1000)
         self._logger.info(
@@ -415,6 +445,8 @@ class GroupCoordinator:
             len(shard.groups),
             reason,
         )
+        if self.consumers is not None:
+            self.consumers.unloaded(number)
         for group in shard.groups.values():
             if group.is_active:
                 self._membership.end(group)
@@ -457,6 +489,48 @@ class GroupCoordinator:
         group = shard.groups[group_id] = Group(group_id, self._clock.now_ms())
         return group
 
+    # -- what groups of the newer protocol need (Store) ----------------------------------------
+
+    def _consumer(self, group_id: str) -> ConsumerGroup | None:
+        """The group, if it is one of the newer protocol."""
+        return None if self.consumers is None else self.consumers.get(group_id)
+
+    def loaded_partition(self, group_id: str) -> int | None:
+        shard = self._shard_of(group_id)
+        return None if shard is None else shard.partition
+
+    def classic_group(self, group_id: str) -> Group | None:
+        group = self._group(group_id)
+        return None if group is None or group.is_dead else group
+
+    def put_classic_group(self, group: Group, *, rebalances: bool) -> None:
+        shard = self._shard_of(group.group_id)
+        assert shard is not None
+        former = shard.groups.get(group.group_id)
+        if former is not None:
+            group.offsets = former.offsets
+        shard.groups[group.group_id] = group
+        self._membership.loaded(group)
+        if rebalances:
+            self._membership.rebalance(group, "the group speaks the classic protocol again")
+
+    def dissolve_classic_group(self, group: Group) -> None:
+        self._membership.end(group, RebalanceInProgress.code)
+        self._new_group(group.group_id).offsets = group.offsets
+
+    def append_records(self, partition: int, records: list[Record], done: Appended) -> None:
+        self._append(self._shards[partition], records, done)
+
+    def end_offset(self, partition: int) -> int:
+        found = self._replicas.partition(TopicPartition(GROUP_METADATA_TOPIC, partition))
+        return NO_OFFSET if found is None or found.log is None else found.log.log_end_offset
+
+    def is_replicated(self, partition: int, end_offset: int) -> bool:
+        found = self._replicas.partition(TopicPartition(GROUP_METADATA_TOPIC, partition))
+        return (
+            found is not None and found.log is not None and found.log.high_watermark >= end_offset
+        )
+
     # -- membership ----------------------------------------------------------------------------
 
     def join(self, call: JoinCall) -> "JoinResult | Deferred[JoinResult]":
@@ -468,6 +542,13 @@ class GroupCoordinator:
         low, high = config.group_min_session_timeout_ms, config.group_max_session_timeout_ms
         if not low <= call.session_timeout_ms <= high:
             return JoinResult(InvalidSessionTimeout.code, call.member_id)
+        consumer = self._consumer(call.group_id)
+        if consumer is not None and self.consumers is not None:
+            if not consumer.is_empty:
+                return self.consumers.join(consumer, call)
+            code = self.consumers.give_way(consumer)
+            if code != NONE:
+                return JoinResult(code, call.member_id)
         group = self._group(call.group_id)
         if group is None:
             if call.member_id != NO_MEMBER:
@@ -485,6 +566,9 @@ class GroupCoordinator:
             return SyncResult(RebalanceInProgress.code)
         if code != NONE:
             return SyncResult(code)
+        consumer = self._consumer(call.group_id)
+        if consumer is not None and self.consumers is not None:
+            return self.consumers.sync(consumer, call)
         group = self._group(call.group_id)
         if group is None:
             return SyncResult(UnknownMemberId.code)
@@ -497,16 +581,22 @@ class GroupCoordinator:
         code = self.check(group_id)
         if code != NONE:
             return NONE if code == CoordinatorLoadInProgress.code else code
+        consumer = self._consumer(group_id)
+        if consumer is not None and self.consumers is not None:
+            return self.consumers.heartbeat_classic(consumer, caller)
         group = self._group(group_id)
         return UnknownMemberId.code if group is None else self._membership.heartbeat(group, caller)
 
     def leave(
         self, group_id: str, members: Sequence[MemberIdentity]
-    ) -> tuple[int, list[tuple[MemberIdentity, int]]]:
+    ) -> "LeaveResult | Deferred[LeaveResult]":
         """LeaveGroup: the code for the request, and one for each member."""
         code = self.check(group_id)
         if code != NONE:
             return code, []
+        consumer = self._consumer(group_id)
+        if consumer is not None and self.consumers is not None:
+            return self.consumers.leave(consumer, members)
         group = self._group(group_id)
         if group is None:
             return NONE, [(member, UnknownMemberId.code) for member in members]
@@ -517,21 +607,42 @@ class GroupCoordinator:
     # -- offsets -------------------------------------------------------------------------------
 
     def commit(
-        self, group_id: str, caller: Caller, offsets: Mapping[TopicPartition, OffsetAndMetadata]
+        self,
+        group_id: str,
+        caller: Caller,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        *,
+        version: int = COMMIT_WITH_EPOCH_SINCE,
     ) -> "Codes | Deferred[Codes]":
-        """OffsetCommit; answered when the records are replicated."""
+        """OffsetCommit of some version; answered when the records are replicated."""
         code = self.check(group_id, empty_allowed=True)
         if code != NONE:
             return dict.fromkeys(offsets, code)
+        found = self._open_for_commit(group_id, caller, transactional=False, version=version)
+        if not isinstance(found, Group):
+            return dict.fromkeys(offsets, found)
+        return self._store_offsets(found, offsets)
+
+    def _open_for_commit(
+        self, group_id: str, caller: Caller, *, transactional: bool, version: int
+    ) -> Group | int:
+        """The group that holds the offsets, made where there is none; a code where the caller may not
+        commit."""
         group = self._group(group_id)
+        consumer = self._consumer(group_id)
+        if consumer is not None and self.consumers is not None:
+            code = self.consumers.check_commit(
+                consumer, caller, transactional=transactional, version=version
+            )
+            return code or group or self._new_group(group_id)
         if group is None:
             if caller.generation >= 0:
-                return dict.fromkeys(offsets, IllegalGeneration.code)
-            group = self._new_group(group_id)
-        code = self._membership.check_commit(group, caller, transactional=False)
-        if code != NONE:
-            return dict.fromkeys(offsets, code)
-        return self._store_offsets(group, offsets)
+                tells = self.consumers is not None and version >= COMMIT_WITH_EPOCH_SINCE
+                if tells and not transactional:
+                    return GroupIdNotFound.code
+                return IllegalGeneration.code
+            return self._new_group(group_id)
+        return self._membership.check_commit(group, caller, transactional=transactional) or group
 
     def commit_transactional(
         self,
@@ -550,16 +661,13 @@ class GroupCoordinator:
         code = self.check(group_id)
         if code != NONE:
             return dict.fromkeys(offsets, code)
-        group = self._group(group_id)
-        if group is None:
-            if caller.generation >= 0:
-                return dict.fromkeys(offsets, IllegalGeneration.code)
-            group = self._new_group(group_id)
-        code = self._membership.check_commit(group, caller, transactional=True)
-        if code != NONE:
-            return dict.fromkeys(offsets, code)
+        found = self._open_for_commit(
+            group_id, caller, transactional=True, version=COMMIT_WITH_EPOCH_SINCE
+        )
+        if not isinstance(found, Group):
+            return dict.fromkeys(offsets, found)
         return self._store_offsets(
-            group,
+            found,
             offsets,
             producer_id=producer_id,
             producer_epoch=producer_epoch,
@@ -603,11 +711,11 @@ class GroupCoordinator:
         def stored(code: int, base_offset: int) -> None:
             if code == NONE:
                 self._commits.mark(len(fitting))
-                if not group.is_dead:
-                    self._confirm(group, fitting, base_offset, producer_id)
+                # Of what was removed meanwhile it takes no notice.  The group may have become one of
+                # another protocol: its offsets are the same.
+                self._confirm(group, fitting, base_offset, producer_id)
             else:
-                if not group.is_dead:
-                    self._fail(group, fitting, producer_id)
+                self._fail(group, fitting, producer_id)
                 codes.update(dict.fromkeys(fitting, _commit_error(code)))
             answer.put(codes)
 
@@ -648,11 +756,18 @@ class GroupCoordinator:
         partitions: Sequence[TopicPartition] | None,
         *,
         require_stable: bool = False,
+        member_id: str | None = None,
+        member_epoch: int = NO_GENERATION,
     ) -> tuple[int, dict[TopicPartition, FetchedOffset]]:
         """OffsetFetch of the given or (None) all committed partitions; an error for the group."""
         code = self.check(group_id, empty_allowed=True)
         if code != NONE:
             return code, {}
+        consumer = self._consumer(group_id)
+        if consumer is not None and self.consumers is not None:
+            code = self.consumers.check_fetch(consumer, member_id, member_epoch)
+            if code != NONE:
+                return code, {}
         group = self._group(group_id)
         if group is None or group.is_dead:
             return NONE, dict.fromkeys(partitions or (), FetchedOffset())
@@ -668,10 +783,15 @@ class GroupCoordinator:
             return DeletedOffsets(code)
         shard = self._shard_of(group_id)
         group = self._group(group_id)
+        consumer = self._consumer(group_id)
+        if group is None and consumer is not None:
+            group = self._new_group(group_id)
         if shard is None or group is None or group.is_dead:
             return DeletedOffsets(GroupIdNotFound.code)
-        if group.state is GroupState.EMPTY:
-            used: list[TopicPartition] = []
+        if consumer is not None:
+            used = [tp for tp in partitions if consumer.is_subscribed_to(tp.topic)]
+        elif group.state is GroupState.EMPTY:
+            used = []
         elif group.is_consumer_group:
             used = [tp for tp in partitions if group.is_subscribed_to(tp.topic)]
         else:
@@ -691,7 +811,9 @@ class GroupCoordinator:
         if code != NONE:
             return GroupSummary(code)
         group = self._group(group_id)
-        return GroupSummary(state=GroupState.DEAD.value) if group is None else group.summary()
+        if group is None or self._consumer(group_id) is not None:
+            return GroupSummary(state=GroupState.DEAD.value)
+        return group.summary()
 
     def list_groups(
         self, states: Iterable[str] = (), types: Iterable[str] = ()
@@ -703,13 +825,21 @@ class GroupCoordinator:
         code = CoordinatorLoadInProgress.code if loading else NONE
         wanted = {state.lower() for state in states}
         wanted_types = {kind.lower() for kind in types}
-        if wanted_types and GROUP_TYPE not in wanted_types:
-            return code, []
         return code, [
-            group.overview()
-            for group in self._groups()
-            if not wanted or group.state.value.lower() in wanted
+            overview
+            for overview in self._overviews()
+            if (not wanted or overview.state.lower() in wanted)
+            and (not wanted_types or overview.group_type in wanted_types)
         ]
+
+    def _overviews(self) -> Iterator[GroupOverview]:
+        if self.consumers is None:
+            yield from (group.overview() for group in self._groups())
+            return
+        for group in self._groups():
+            if self.consumers.get(group.group_id) is None:
+                yield group.overview()
+        yield from self.consumers.overviews()
 
     def delete_group(self, group_id: str) -> int:
         """DeleteGroups: one group."""
@@ -718,6 +848,11 @@ class GroupCoordinator:
             return code
         shard = self._shard_of(group_id)
         group = self._group(group_id)
+        consumer = self._consumer(group_id)
+        if consumer is not None and self.consumers is not None:
+            code = self.consumers.delete(consumer)
+            if code != NONE or group is None:
+                return code
         if shard is None or group is None or group.is_dead:
             return GroupIdNotFound.code
         if group.state is not GroupState.EMPTY:
@@ -736,9 +871,19 @@ class GroupCoordinator:
     def _expire_offsets(self) -> None:
         self._expiry_timer = self._clock.call_later(self._check_interval_s, self._expire_offsets)
         self._sweep(self._expired, self._expirations.mark)
+        if self.consumers is not None:
+            self._start_sweep(self._end_vacant())
+
+    def _end_vacant(self) -> Iterator[None]:
+        """Groups of the newer protocol without members and offsets end."""
+        assert self.consumers is not None
+        self.consumers.end_vacant(lambda group_id: self._group(group_id) is not None)
+        yield
 
     def _expired(self, group: Group) -> list[TopicPartition]:
-        return expired_offsets(group, self._clock.now_ms(), self._retention_ms)
+        consumer = self._consumer(group.group_id)
+        topics = () if consumer is None else consumer.names
+        return expired_offsets(group, self._clock.now_ms(), self._retention_ms, topics)
 
     def partitions_removed(self, partitions: Sequence[TopicPartition]) -> None:
         """Topics were deleted: their offsets go too."""
@@ -881,15 +1026,18 @@ def abs_java_hash(text: str) -> int:
     return value if value < 0x80000000 else 0x100000000 - value
 
 
-def expired_offsets(group: Group, now_ms: int, retention_ms: int) -> list[TopicPartition]:
-    """What may go of a group's offsets (KIP-211, reference: group-coordinator 9)."""
+def expired_offsets(
+    group: Group, now_ms: int, retention_ms: int, consumed: Container[str] = ()
+) -> list[TopicPartition]:
+    """What may go of a group's offsets (KIP-211, reference: group-coordinator 9); `consumed` are
+    topics that a group of the newer protocol reads."""
 
     def committed_ms(value: OffsetAndMetadata) -> int:
         return value.commit_timestamp
 
     offsets = group.offsets
     if group.protocol_type is None:
-        return offsets.expired(now_ms, retention_ms, committed_ms)
+        return offsets.expired(now_ms, retention_ms, committed_ms, consumed)
     if group.state is GroupState.EMPTY:
         since_ms = group.state_timestamp_ms
         if since_ms is None:

@@ -573,6 +573,10 @@ class Membership:
         for member in group.members.values():
             self._touch(group, member)
 
+    def rebalance(self, group: Group, reason: str) -> None:
+        """Collect the members anew, unless that is under way."""
+        self._maybe_rebalance(group, reason)
+
     def end(self, group: Group, code: int = NotCoordinator.code) -> None:
         """The group is no longer this broker's, or deleted: it dies, those who wait hear `code`."""
         if not group.is_dead:

@@ -6,7 +6,7 @@ high watermark: a leader does not lose what it holds.
 """
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from twisted.internet.defer import Deferred
@@ -19,6 +19,7 @@ from kafkalike.records.scan import iterate_batches
 from kafkalike.runtime.ports import Disk, StorageError, Threads
 
 from ..log.log import FetchIsolation, Log
+from .consumer_group import ConsumerGroup, GroupParts
 from .group import Group
 from .proof import SnapshotVoid, Steps, begin_with_snapshot, check_follows, read_range
 from .records import read_group, read_key, read_offset
@@ -65,6 +66,7 @@ class ShardLoad:
         buffer_bytes: int,
         threads: Threads,
         disk: Disk | None = None,
+        with_consumer_groups: bool = False,
     ) -> None:
         self._log = log
         self._monotonic = monotonic
@@ -75,6 +77,8 @@ class ShardLoad:
         self._chunk_bytes = max(min(buffer_bytes, CHUNK_BYTES), 1)
         self._steps = self._run()
         self._received: Any = None
+        self._with_consumer_groups = with_consumer_groups
+        self.consumer_groups: Mapping[str, ConsumerGroup] = {}
         self.groups: dict[str, Group] = {}
         self.producers: dict[int, dict[str, None]] = {}
         self.record_count = 0
@@ -159,10 +163,12 @@ class ShardLoad:
     def _build(self, replay: Replay) -> Iterator[None]:
         self.groups = {}
         self.producers = {}
+        parts = GroupParts()
         for count, (key, stored) in enumerate(replay.others.items()):
             if count % CHECK_EVERY == 0:
                 yield
-            self._build_other(replay, key, stored)
+            self._build_other(replay, parts, key, stored)
+        self.consumer_groups = parts.build()
         for count, (group_id, offsets) in enumerate(replay.offsets.items()):
             if count % CHECK_EVERY == 0:
                 yield
@@ -174,9 +180,11 @@ class ShardLoad:
                     yield
                 self._build_pending(replay, producer_id, key, stored)
 
-    def _build_other(self, replay: Replay, key: bytes, stored: Stored) -> None:
+    def _build_other(self, replay: Replay, parts: GroupParts, key: bytes, stored: Stored) -> None:
         try:
             found = read_key(key)
+            if found is None and self._with_consumer_groups and parts.add(key, stored.value):
+                return
             if found is None:
                 self._logger.warning("a record of an unknown kind is skipped")
             else:

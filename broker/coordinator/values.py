@@ -3,7 +3,7 @@
 Small objects without behaviour.  Codes are those of the protocol, 0 = no error.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -17,6 +17,10 @@ NO_OFFSET: Final = -1
 NO_TIMESTAMP: Final = -1
 CONSUMER_PROTOCOL: Final = "consumer"
 """The protocol type whose subscriptions the broker can read."""
+
+CLASSIC_TYPE: Final = "classic"
+CONSUMER_TYPE: Final = "consumer"
+"""Which protocol a group speaks, as ListGroups names it."""
 
 Protocols = tuple[tuple[str, bytes], ...]
 """(name, metadata) of each protocol that a member speaks, the one it likes best first."""
@@ -40,6 +44,8 @@ class JoinCall:
     may_skip_assignment: bool = False
     """The leader understands that it need not assign anew (KIP-814)."""
     reason: str = ""
+    may_see: Callable[[str], bool] = lambda topic: True
+    """Whether the caller may know of a topic."""
 
 
 class JoinedMember(NamedTuple):
@@ -92,6 +98,10 @@ class MemberIdentity(NamedTuple):
 
     member_id: str
     instance_id: str | None
+
+
+LeaveResult = tuple[int, list[tuple[MemberIdentity, int]]]
+"""Answer to a LeaveGroup: the code for the request, and one for each member."""
 
 
 class Caller(NamedTuple):
@@ -150,6 +160,7 @@ class GroupOverview(NamedTuple):
     group_id: str
     protocol_type: str
     state: str
+    group_type: str = CLASSIC_TYPE
 
 
 @dataclass(slots=True)

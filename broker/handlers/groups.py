@@ -1,6 +1,8 @@
 """FindCoordinator v0-6, JoinGroup v0-9, SyncGroup v0-5, Heartbeat v0-4, LeaveGroup v0-5,
-DescribeGroups v0-5, ListGroups v0-5, DeleteGroups v0-2; ConsumerGroupHeartbeat and
-ConsumerGroupDescribe v0 answer UNSUPPORTED_VERSION, as brokers beside ZooKeeper do.
+DescribeGroups v0-5, ListGroups v0-5, DeleteGroups v0-2.
+
+ConsumerGroupHeartbeat and ConsumerGroupDescribe (`consumer_groups`) are v0 and answer
+UNSUPPORTED_VERSION, as brokers beside ZooKeeper do, unless the newer protocol is switched on.
 
 Promises: members are answered when their generation is complete, assignments when they are stored.
 Differs from Kafka: a protocol named twice in one JoinGroup is INVALID_REQUEST, not silence.
@@ -21,13 +23,8 @@ from kafkalike.errors import (
     InvalidRequest,
     KafkaError,
     TransactionalIdAuthorizationFailed,
-    UnsupportedVersion,
 )
 from kafkalike.messages.groups import (
-    ConsumerGroupDescribeRequest,
-    ConsumerGroupDescribeResponse,
-    ConsumerGroupHeartbeatRequest,
-    ConsumerGroupHeartbeatResponse,
     DeleteGroupsRequest,
     DeleteGroupsResponse,
     DescribeGroupsRequest,
@@ -58,16 +55,18 @@ from ..auth.authorizer import (
 from ..cluster.auto_topics import AutoTopics
 from ..cluster.metadata_cache import MetadataCache
 from ..cluster.topic_names import GROUP_METADATA_TOPIC
-from ..coordinator.groups import GROUP_TYPE, GroupCoordinator
+from ..coordinator.groups import GroupCoordinator
 from ..coordinator.values import (
     Caller,
     GroupSummary,
     JoinCall,
     JoinResult,
+    LeaveResult,
     MemberIdentity,
     SyncCall,
     SyncResult,
 )
+from .consumer_groups import ConsumerGroupsApi
 from .request import RequestContext, Route, route
 
 _GROUP_KEY: Final = 0
@@ -106,9 +105,11 @@ class GroupsApi:
             route(DescribeGroupsRequest, self.describe_groups),
             route(ListGroupsRequest, self.list_groups),
             route(DeleteGroupsRequest, self.delete_groups),
-            route(ConsumerGroupHeartbeatRequest, self.consumer_group_heartbeat, versions=(0, 0)),
-            route(ConsumerGroupDescribeRequest, self.consumer_group_describe, versions=(0, 0)),
+            *ConsumerGroupsApi(self._coordinator, self._authorizer).routes(),
         ]
+
+    def _may_see(self, ctx: RequestContext, topic: str) -> bool:
+        return self._authorizer.allows(ctx, Operation.DESCRIBE, ResourceType.TOPIC, topic)
 
     def _allows(self, ctx: RequestContext, operation: Operation, group_id: str) -> bool:
         return self._authorizer.allows(ctx, operation, ResourceType.GROUP, group_id)
@@ -222,6 +223,7 @@ class GroupsApi:
                 needs_known_id=version >= 4 and request.group_instance_id is None,
                 may_skip_assignment=version >= 9,
                 reason=request.reason or "",
+                may_see=lambda topic: self._may_see(ctx, topic),
             )
         )
         if isinstance(result, Deferred):
@@ -256,7 +258,9 @@ class GroupsApi:
         caller = Caller(request.generation_id, request.member_id, request.group_instance_id)
         return HeartbeatResponse(error_code=self._coordinator.heartbeat(request.group_id, caller))
 
-    def leave_group(self, request: LeaveGroupRequest, ctx: RequestContext) -> LeaveGroupResponse:
+    def leave_group(
+        self, request: LeaveGroupRequest, ctx: RequestContext
+    ) -> "LeaveGroupResponse | Awaitable[LeaveGroupResponse]":
         if not self._allows(ctx, Operation.READ, request.group_id):
             raise GroupAuthorizationFailed()
         if ctx.api_version < 3:
@@ -265,22 +269,10 @@ class GroupsApi:
             leaving = [
                 MemberIdentity(one.member_id, one.group_instance_id) for one in request.members
             ]
-        code, results = self._coordinator.leave(request.group_id, leaving)
-        if ctx.api_version < 3:
-            if code == NONE and results:
-                code = results[0][1]
-            return LeaveGroupResponse(error_code=code)
-        return LeaveGroupResponse(
-            error_code=code,
-            members=[
-                LeaveGroupResponse.MemberResponse(
-                    member_id=member.member_id,
-                    group_instance_id=member.instance_id,
-                    error_code=member_code,
-                )
-                for member, member_code in results
-            ],
-        )
+        result = self._coordinator.leave(request.group_id, leaving)
+        if isinstance(result, Deferred):
+            return _left_later(result, ctx.api_version)
+        return _left(result, ctx.api_version)
 
     # -- administration ------------------------------------------------------------------------
 
@@ -313,7 +305,7 @@ class GroupsApi:
                     group_id=group.group_id,
                     protocol_type=group.protocol_type,
                     group_state=group.state,
-                    group_type=GROUP_TYPE,
+                    group_type=group.group_type,
                 )
                 for group in groups
                 if shows_all or self._allows(ctx, Operation.DESCRIBE, group.group_id)
@@ -335,21 +327,32 @@ class GroupsApi:
                 refused.append(result(group_id=group_id, error_code=code))
         return DeleteGroupsResponse(results=deleted + refused)
 
-    # -- the newer protocol --------------------------------------------------------------------
-
-    def consumer_group_heartbeat(
-        self, request: ConsumerGroupHeartbeatRequest, ctx: RequestContext
-    ) -> ConsumerGroupHeartbeatResponse:
-        raise UnsupportedVersion()
-
-    def consumer_group_describe(
-        self, request: ConsumerGroupDescribeRequest, ctx: RequestContext
-    ) -> ConsumerGroupDescribeResponse:
-        raise UnsupportedVersion()
-
 
 def _keys(request: FindCoordinatorRequest, version: int) -> list[str]:
     return request.coordinator_keys if version >= 4 else [request.key]
+
+
+async def _left_later(work: "Deferred[LeaveResult]", version: int) -> LeaveGroupResponse:
+    return _left(await work, version)
+
+
+def _left(result: LeaveResult, version: int) -> LeaveGroupResponse:
+    code, results = result
+    if version < 3:
+        if code == NONE and results:
+            code = results[0][1]
+        return LeaveGroupResponse(error_code=code)
+    return LeaveGroupResponse(
+        error_code=code,
+        members=[
+            LeaveGroupResponse.MemberResponse(
+                member_id=member.member_id,
+                group_instance_id=member.instance_id,
+                error_code=member_code,
+            )
+            for member, member_code in results
+        ],
+    )
 
 
 async def _joined_later(work: "Deferred[JoinResult]", version: int) -> JoinGroupResponse:

@@ -130,6 +130,7 @@ class OffsetsApi:
                 request.group_instance_id,
             ),
             self._offsets(request, valid),
+            version=ctx.api_version,
         )
         if isinstance(codes, Deferred):
             return _commit_later(refused, codes)
@@ -236,16 +237,26 @@ class OffsetsApi:
         def shown(topic: str) -> bool:
             return self._authorizer.allows(ctx, Operation.DESCRIBE, ResourceType.TOPIC, topic)
 
-        fetch = self._coordinator.fetch
+        def fetch(
+            partitions: list[TopicPartition] | None,
+        ) -> tuple[int, dict[TopicPartition, FetchedOffset]]:
+            return self._coordinator.fetch(
+                group.group_id,
+                partitions,
+                require_stable=require_stable,
+                member_id=group.member_id,
+                member_epoch=group.member_epoch,
+            )
+
         if group.topics is None:
-            code, found = fetch(group.group_id, None, require_stable=require_stable)
+            code, found = fetch(None)
             return code, {key: offset for key, offset in found.items() if shown(key.topic)}
         allowed: list[TopicPartition] = []
         refused: list[TopicPartition] = []
         for topic in group.topics:
             keys = [TopicPartition(topic.name, index) for index in topic.partition_indexes]
             (allowed if shown(topic.name) else refused).extend(keys)
-        code, found = fetch(group.group_id, allowed, require_stable=require_stable)
+        code, found = fetch(allowed)
         if code == NONE:
             refusal = FetchedOffset(error_code=TopicAuthorizationFailed.code)
             found.update(dict.fromkeys(refused, refusal))
