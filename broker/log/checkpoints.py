@@ -4,6 +4,7 @@ Reference: log-store 2.3, 2.4, 3.  All share the form "version, count, lines"; t
 whole.  Reading never trusts the file: what is wrong is named in a CorruptCheckpoint.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
@@ -18,6 +19,7 @@ CLEAN_SHUTDOWN_TEXT: Final = '{"version":0,"brokerEpoch":-1}'
 LOCK_FILE: Final = ".lock"
 PARTITION_METADATA_FILE: Final = "partition.metadata"
 _VERSION: Final = 0
+_NUMBER: Final = re.compile(r"-?[0-9]{1,20}")
 
 
 class CorruptCheckpoint(ValueError):
@@ -31,12 +33,22 @@ def _lines(text: str, what: str) -> list[str]:
         return []
     if lines[0].strip() != str(_VERSION):
         raise CorruptCheckpoint(f"{what}: version {lines[0]!r}, expected {_VERSION}")
-    if len(lines) < 2 or not lines[1].strip().isdigit():
+    if len(lines) < 2 or not _NUMBER.fullmatch(lines[1].strip()):
         raise CorruptCheckpoint(f"{what}: the second line must be the number of entries")
     body = lines[2:]
     if len(body) != int(lines[1]):
         raise CorruptCheckpoint(f"{what}: {len(body)} entries where {lines[1]} were announced")
     return body
+
+
+def _number(text: str, bits: int) -> int:
+    """A decimal number of Java's int (31 bits and a sign) or long.  Raises ValueError."""
+    if not _NUMBER.fullmatch(text):
+        raise ValueError(f"{text!r} is no number")
+    value = int(text)
+    if not -(1 << bits) <= value < 1 << bits:
+        raise ValueError(f"{text} does not fit {bits + 1} bits")
+    return value
 
 
 def _text(lines: Iterable[str]) -> bytes:
@@ -56,7 +68,7 @@ def parse_offsets(data: bytes, what: str) -> dict[TopicPartition, int]:
         fields = line.split()
         try:
             topic, partition, offset = fields
-            offsets[TopicPartition(topic, int(partition))] = int(offset)
+            offsets[TopicPartition(topic, _number(partition, 31))] = _number(offset, 63)
         except ValueError:
             raise CorruptCheckpoint(
                 f"{what}: {line!r} where 'topic partition offset' was expected"
@@ -70,17 +82,17 @@ def format_epochs(entries: Iterable[tuple[int, int]]) -> bytes:
 
 
 def parse_epochs(data: bytes, what: str) -> list[tuple[int, int]]:
-    """(epoch, start offset), both strictly increasing.  Raises CorruptCheckpoint."""
+    """(epoch, start offset) as they stand in the file.  Raises CorruptCheckpoint."""
     entries: list[tuple[int, int]] = []
     for line in _lines(data.decode("utf-8", "replace"), what):
         fields = line.split()
         try:
-            epoch, offset = (int(field) for field in fields)
+            epoch, offset = fields
+            entries.append((_number(epoch, 31), _number(offset, 63)))
         except ValueError:
             raise CorruptCheckpoint(f"{what}: {line!r} where 'epoch offset' was expected") from None
-        if entries and (epoch <= entries[-1][0] or offset <= entries[-1][1]):
-            raise CorruptCheckpoint(f"{what}: {line!r} does not lie above the line before it")
-        entries.append((epoch, offset))
+        if min(entries[-1]) < 0:
+            raise CorruptCheckpoint(f"{what}: {line!r}: neither epoch nor offset may be negative")
     return entries
 
 

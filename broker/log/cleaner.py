@@ -181,7 +181,12 @@ class LogCleaner:
             )
             if not usable:
                 continue
-            found = self._candidate(log)
+            try:
+                found = self._candidate(log)
+            except CorruptBatch as error:
+                self._uncleanable.add(log.topic_partition)
+                _logger.error("log cannot be cleaned partition=%s: %s", log.topic_partition, error)
+                continue
             eligible = found.cleanable_bytes > 0 and (
                 found.must_clean or found.ratio > log.config.min_cleanable_dirty_ratio
             )

@@ -75,13 +75,14 @@ def load_dir(
     disk, path = directory.disk, directory.path
     directory.files = _LoadingPool(directory.clock, 1 << 30)
     directory.indexes = IndexCache()
+    directory.is_loading = True
     mark = f"{path}/{checkpoints.CLEAN_SHUTDOWN_FILE}"
     loaded = LoadedDir(was_clean=disk.exists(mark))
     if loaded.was_clean:
         disk.remove(mark)
         disk.sync_dir(path)
     recovery_points = _lenient_offsets(directory, checkpoints.RECOVERY_POINT_FILE)
-    log_starts = _lenient_offsets(directory, checkpoints.LOG_START_FILE)
+    log_starts = _offsets(directory, checkpoints.LOG_START_FILE)
     loaded.cleaner_offsets = _lenient_offsets(directory, checkpoints.CLEANER_FILE)
     loaded.high_watermarks = _offsets(directory, checkpoints.HIGH_WATERMARK_FILE)
     for name in disk.list(path):
@@ -125,7 +126,7 @@ def _offsets(directory: LogDirectory, name: str) -> dict[TopicPartition, int]:
 
 
 def _lenient_offsets(directory: LogDirectory, name: str) -> dict[TopicPartition, int]:
-    """These only save work: without them everything is recovered from the start."""
+    """These only save work: without them everything is recovered, or cleaned, from the start."""
     try:
         return _offsets(directory, name)
     except CorruptCheckpoint as error:

@@ -131,6 +131,8 @@ class LogDirectory:
         self.random = random
         self.files = files
         self.indexes = indexes
+        self.is_loading = False
+        """Its logs are being loaded, in Threads: what needs repair is repaired at once."""
         self.failure: StorageError | None = None
         self._threads = threads
         self._on_failure = on_failure

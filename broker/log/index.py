@@ -9,6 +9,7 @@ import struct
 import sys
 from array import array
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
 from typing import ClassVar, Final
 
 from kafkalike.runtime.ports import File, NoSuchFile
@@ -22,6 +23,8 @@ TIME_ENTRY: Final = struct.Struct(">qi")
 TXN_ENTRY: Final = struct.Struct(">hqqqq")
 TXN_VERSION: Final = 0
 MAX_RELATIVE_OFFSET: Final = 0x7FFFFFFF
+_STEPS_BACK: Final = 16
+"""How many entries one lookup tries before it reads the segment from its beginning."""
 
 
 class CorruptIndex(ValueError):
@@ -148,6 +151,25 @@ class _Index:
         finally:
             file.close()
 
+    def _write_all(self, data: bytes) -> None:
+        """Replace all entries, in the file too; the room it has stays."""
+        room = self.capacity * self.ENTRY.size
+        if room:
+            data = data[:room]
+        self.directory.indexes.forget(self)
+        self.release_file()
+        file = self.directory.disk.open(self.path, create=True)
+        try:
+            file.truncate(0)
+            file.append(data)
+            if room:
+                file.truncate(room)
+        finally:
+            file.close()
+        self._set_entries(data)
+        if not room:
+            self.directory.indexes.used(self, self.memory_bytes())
+
     def memory_bytes(self) -> int:
         """What the entries take in memory, with some overhead."""
         return self.count * 16 + 256
@@ -220,13 +242,36 @@ class OffsetIndex(_Index):
             return self.base_offset, 0
         return self.base_offset + offsets[index], positions[index]
 
-    def offset_at_or_above(self, position: int) -> int | None:
-        """The offset of the first entry whose position is at least `position`."""
+    def steps_back_from(self, offset: int) -> Iterator[tuple[int, int]]:
+        """(offset, position) of the largest entry at or below `offset`, then of those before it: one
+        that the log does not bear out is no reason to read all of it."""
+        self._ensure_loaded()
+        offsets, positions = self._offsets, self._positions
+        assert offsets is not None and positions is not None
+        index = bisect_right(offsets, offset - self.base_offset) - 1
+        for number in range(index, max(index - _STEPS_BACK, -1), -1):
+            yield self.base_offset + offsets[number], positions[number]
+
+    def entry_from_position(self, position: int) -> tuple[int, int] | None:
+        """(offset, position) of the first entry whose position is at least `position`."""
         self._ensure_loaded()
         offsets, positions = self._offsets, self._positions
         assert offsets is not None and positions is not None
         index = bisect_left(positions, position)
-        return self.base_offset + offsets[index] if index < len(offsets) else None
+        if index == len(offsets):
+            return None
+        return self.base_offset + offsets[index], positions[index]
+
+    def replace(self, entries: list[tuple[int, int]], known_count: int) -> None:
+        """Take over `entries`, made anew, in place of the first `known_count`."""
+        last = entries[-1][0] if entries else -1
+        later = [entry for entry in self.entries()[known_count:] if entry[0] > last]
+        self._write_all(
+            b"".join(
+                OFFSET_ENTRY.pack(offset - self.base_offset, position)
+                for offset, position in entries + later
+            )
+        )
 
     def last_entry(self) -> tuple[int, int]:
         """(offset, position) of the last entry, else (base offset, 0)."""
@@ -303,15 +348,32 @@ class TimeIndex(_Index):
         offsets.append(relative)
         self.count += 1
 
-    def lookup(self, timestamp: int) -> tuple[int, int]:
-        """(timestamp, offset) of the largest entry at or below, else (-1, base offset)."""
+    def steps_back_from(self, timestamp: int) -> Iterator[tuple[int, int]]:
+        """(timestamp, offset) of the largest entry at or below `timestamp`, then of those before."""
         self._ensure_loaded()
         timestamps, offsets = self._timestamps, self._offsets
         assert timestamps is not None and offsets is not None
         index = bisect_right(timestamps, timestamp) - 1
-        if index < 0:
-            return -1, self.base_offset
-        return timestamps[index], self.base_offset + offsets[index]
+        for number in range(index, max(index - _STEPS_BACK, -1), -1):
+            yield timestamps[number], self.base_offset + offsets[number]
+
+    def replace(
+        self, entries: list[tuple[int, int]], known_count: int, highest: tuple[int, int]
+    ) -> None:
+        """Take over `entries`, made anew, in place of the first `known_count`.
+
+        `highest` closes an index that is not written any more.
+        """
+        last = entries[-1][0] if entries else -1
+        later = [entry for entry in self.entries()[known_count:] if entry[0] > last]
+        if not later and not self.capacity and highest[0] > last:
+            later = [highest]
+        self._write_all(
+            b"".join(
+                TIME_ENTRY.pack(timestamp, offset - self.base_offset)
+                for timestamp, offset in entries + later
+            )
+        )
 
     def last_entry(self) -> tuple[int, int]:
         """(timestamp, offset) of the last entry, else (-1, base offset)."""

@@ -102,19 +102,14 @@ class _Loader:
         elif segments:
             end_offset = self._clean_end(segments)
         else:
-            end_offset = request.log_start_offset
-        if segments and end_offset < request.log_start_offset:
-            _logger.warning(
-                "log ends below its start, emptied partition=%s end=%d start=%d",
-                request.topic_partition,
-                end_offset,
-                request.log_start_offset,
-            )
+            end_offset = 0
+        log_start_offset = self._believed_log_start(segments, end_offset)
+        if end_offset < log_start_offset:
             self._remove_segments(segments)
-            segments, end_offset = [], request.log_start_offset
+            segments, end_offset = [], log_start_offset
         if not segments:
             segments = [self._first_segment(end_offset)]
-        start_offset = max(request.log_start_offset, segments[0].base_offset)
+        start_offset = max(log_start_offset, segments[0].base_offset)
         self._cut_epochs(start_offset, end_offset)
         self._load_producers(segments, start_offset, end_offset)
         recovery_point = end_offset if request.is_clean else min(request.recovery_point, end_offset)
@@ -143,6 +138,41 @@ class _Loader:
         if self._epochs_changed:
             self._disk.write_atomic(*log.epochs_file())
         return log
+
+    def _believed_log_start(self, segments: list[LogSegment], end_offset: int) -> int:
+        """The checkpointed log start offset, unless it must be wrong.
+
+        The high watermark is written before it and never lies below it.  So where both lie beyond
+        the end of the log, the log has lost its end and everything in it had been deleted.  Where
+        only the log start does, the file is wrong: the records stay.
+        """
+        request = self._request
+        start_offset = request.log_start_offset
+        if start_offset <= end_offset:
+            return start_offset
+        path = f"{self._directory.path}/{checkpoints.LOG_START_FILE}"
+        if start_offset > request.high_watermark:
+            _logger.error(
+                "%s says that %s starts at %d, but its log ends at %d and its high watermark was %d: "
+                "the file is not believed and the records stay",
+                path,
+                request.topic_partition,
+                start_offset,
+                end_offset,
+                request.high_watermark,
+            )
+            return 0
+        if segments:
+            _logger.warning(
+                "%s says that everything below %d was deleted from %s, and its high watermark was %d: "
+                "what is left of its log ends at %d and goes",
+                path,
+                start_offset,
+                request.topic_partition,
+                request.high_watermark,
+                end_offset,
+            )
+        return start_offset
 
     # -- leftovers of an interrupted compaction or deletion ------------------------------------
 
@@ -220,7 +250,18 @@ class _Loader:
         if leader_epochs.FILE_NAME not in names:
             return
         path = f"{self._path}/{leader_epochs.FILE_NAME}"
-        self._epochs = checkpoints.parse_epochs(self._disk.read_file(path), path)
+        found = checkpoints.parse_epochs(self._disk.read_file(path), path)
+        cache = leader_epochs.LeaderEpochs(lambda: None)
+        for epoch, start_offset in found:
+            cache.assign(epoch, start_offset)
+        self._epochs = cache.entries
+        if self._epochs != found:
+            self._epochs_changed = True
+            _logger.warning(
+                "%s is not in ascending order, of contradicting lines the later counts: %s",
+                path,
+                self._epochs,
+            )
 
     def _cut_epochs(self, start_offset: int, end_offset: int) -> None:
         def changed() -> None:
@@ -328,9 +369,10 @@ class _Loader:
                 del segments[index + 1 :]
                 self._drop_snapshots_above(recovery.end_offset)
                 return recovery.end_offset
+            self._recovered_index = index
             if index == len(segments) - 1:
                 return recovery.end_offset
-        return segments[-1].next_offset()
+        return self._clean_end(segments)
 
     def _assign_epoch(self, batch: AnyBatch) -> None:
         epoch = batch.partition_leader_epoch

@@ -8,7 +8,7 @@ every append fails (KAFKA-10778).
 
 import logging
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -647,7 +647,7 @@ class Log:
             if length > 0:
                 info.records = FileRange(segment.file, start, length)
             if info.aborted_transactions is not None:
-                upper = segment.index.offset_at_or_above(start + length)
+                upper = segment.offset_behind(start + length)
                 if upper is None:
                     last = index == len(self._segments) - 1
                     upper = self.log_end_offset if last else self._bases[index + 1]
@@ -680,23 +680,31 @@ class Log:
             return total + segment.position_for(bound)
         except StorageError as error:
             raise self.directory.fail(error) from error
+        except CorruptBatch as error:
+            raise CorruptMessage(f"{self.topic_partition}: {error}") from error
 
     def summarize(self, first_offset: int, end_offset: int) -> RangeSummary:
         """Bytes and producer ids of the batches in [first, end): for reports, reads headers."""
         size = 0
         producer_ids: dict[int, None] = {}
-        for index in range(self._segment_index(first_offset), len(self._segments)):
-            segment = self._segments[index]
-            if segment.base_offset >= end_offset:
-                break
-            for located in segment.iterate(segment.position_for(first_offset), headers_only=True):
-                batch = located.batch
-                if read_facts(batch).base_offset >= end_offset:
-                    break
+        try:
+            for batch in self._headers_between(first_offset, end_offset):
                 size += batch.size
                 if batch.producer_id > -1:
                     producer_ids[batch.producer_id] = None
+        except CorruptBatch as error:
+            _logger.warning("summary ends early partition=%s: %s", self.topic_partition, error)
         return RangeSummary(size, tuple(producer_ids))
+
+    def _headers_between(self, first_offset: int, end_offset: int) -> Iterator[AnyBatch]:
+        for index in range(self._segment_index(first_offset), len(self._segments)):
+            segment = self._segments[index]
+            if segment.base_offset >= end_offset:
+                return
+            for located in segment.iterate(segment.position_for(first_offset), headers_only=True):
+                if read_facts(located.batch).base_offset >= end_offset:
+                    return
+                yield located.batch
 
     # -- watermarks ----------------------------------------------------------------------------
 
@@ -791,6 +799,8 @@ class Log:
             self._truncate(offset)
         except StorageError as error:
             raise self.directory.fail(error) from error
+        except CorruptBatch as error:  # where to cut cannot be found
+            raise self.directory.fail(StorageError(str(error))) from error
         return True
 
     def _truncate(self, offset: int) -> None:
@@ -863,22 +873,35 @@ class Log:
         self._take_snapshot()
 
     def replay_producers(self, start_offset: int, end_offset: int) -> None:
-        """Feed the batches of [start, end) into the producer state."""
+        """Feed the batches of [start, end) into the producer state.
+
+        What cannot be read is left out, here and by every reader.
+        """
         for index in range(self._segment_index(start_offset), len(self._segments)):
             segment = self._segments[index]
             if segment.base_offset >= end_offset:
                 break
-            for located in segment.iterate(segment.position_for(start_offset), headers_only=True):
-                batch = located.batch
-                if read_facts(batch).base_offset >= end_offset:
-                    break
-                if batch.producer_id > -1 and isinstance(batch, RecordBatch):
-                    if batch.is_control:
-                        batch = RecordBatch(segment.file.pread(batch.size, located.position))
-                    self._producers.update(batch)
+            try:
+                self._replay_segment(segment, start_offset, end_offset)
+            except CorruptBatch as error:
+                _logger.error(
+                    "producers of damaged batches are unknown partition=%s: %s",
+                    self.topic_partition,
+                    error,
+                )
         self._producers.map_end_offset = end_offset
         self._producers.on_high_watermark(self.high_watermark)
         self._refresh_unstable()
+
+    def _replay_segment(self, segment: LogSegment, start_offset: int, end_offset: int) -> None:
+        for located in segment.iterate(segment.position_for(start_offset), headers_only=True):
+            batch = located.batch
+            if read_facts(batch).base_offset >= end_offset:
+                return
+            if batch.producer_id > -1 and isinstance(batch, RecordBatch):
+                if batch.is_control:
+                    batch = RecordBatch(segment.file.pread(batch.size, located.position))
+                self._producers.update(batch)
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Drop everything and start an empty log at `offset`."""

@@ -138,7 +138,12 @@ class LogManager:
                 if loaded is not None:
                     self._take_over(home, loaded)
             if not self.live_dirs:
-                raise StartupError("no log directory works: " + ", ".join(self._homes))
+                raise StartupError(
+                    "no log directory works: "
+                    + "; ".join(
+                        f"{path} ({home.directory.failure})" for path, home in self._homes.items()
+                    )
+                )
         except StartupError:
             self._unlock()
             raise
@@ -172,6 +177,7 @@ class LogManager:
     def _take_over(self, home: _Home, loaded: LoadedDir) -> None:
         home.directory.files = self._files
         home.directory.indexes = self._indexes
+        home.directory.is_loading = False
         home.was_clean = loaded.was_clean
         home.is_loaded = True
         self._stored_high_watermarks.update(loaded.high_watermarks)
@@ -546,7 +552,12 @@ class LogManager:
         return self._checkpoint(checkpoints.RECOVERY_POINT_FILE, lambda log: log.recovery_point)
 
     def checkpoint_log_starts(self) -> "Deferred[None]":
-        """Write log-start-offset-checkpoint of every directory (also done by a timer)."""
+        """Write log-start-offset-checkpoint of every directory (also done by a timer).
+
+        High watermarks first: a log start above the high watermark is how loading tells a damaged
+        file from a log that lost its end.
+        """
+        self.checkpoint_high_watermarks()
         return self._checkpoint(checkpoints.LOG_START_FILE, _log_start_to_keep)
 
     def _checkpoint(self, name: str, value: Callable[[Log], int | None]) -> "Deferred[None]":

@@ -4,6 +4,7 @@ Positions are bytes in the `.log` file, offsets are absolute.  A segment knows t
 batches appended last (`_tail_*`), so that readers near the end need no index and no disk.
 """
 
+import logging
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterator
@@ -12,16 +13,19 @@ from typing import Final, NamedTuple
 from kafkalike.records.batch import HEADER_BYTES, MIN_PREFIX_BYTES, CorruptBatch, RecordBatch
 from kafkalike.records.legacy import LegacyBatch
 from kafkalike.records.scan import AnyBatch, batch_at, batch_size
-from kafkalike.runtime.ports import Buffer, File, NoSuchFile
+from kafkalike.runtime.ports import Buffer, Disk, File, NoSuchFile, StorageError
 
 from .directory import LogDirectory
 from .index import CorruptIndex, OffsetIndex, TimeIndex, TransactionIndex
 from .names import DELETED, LOG, SEGMENT_SUFFIXES, file_stem
 
+_logger = logging.getLogger(__name__)
+
 NO_TIMESTAMP: Final = -1
 _TAIL_LIMIT: Final = 128
 _SCAN_BYTES: Final = 4096
 _READ_BYTES: Final = 1 << 20
+_REPAIR_INTERVAL_BYTES: Final = 4096
 LARGEST_BATCH_BYTES: Final = 1 << 28
 """What a walk takes into memory for one batch; no request could have brought a larger one."""
 
@@ -55,6 +59,7 @@ class LogSegment:
         "_log_suffix",
         "_max_timestamp",
         "_max_timestamp_offset",
+        "_repair",
         "_tail_from",
         "_tail_next",
         "_tail_positions",
@@ -101,6 +106,7 @@ class LogSegment:
         self._first_timestamp: int | None = None
         self._max_timestamp: int | None = NO_TIMESTAMP if size == 0 else None
         self._max_timestamp_offset = base_offset
+        self._repair: IndexRepair | None = None
         # The tail knows nothing of batches that were there before.
         self._tail_from = base_offset if size == 0 else -1
         self._tail_next: array[int] | None = None
@@ -169,6 +175,7 @@ class LogSegment:
 
     def release_files(self) -> None:
         """Let go of descriptors and cached entries without writing anything."""
+        self._repair = None
         self.index.forget()
         self.time_index.forget()
         file = self.close_file()
@@ -252,7 +259,30 @@ class LogSegment:
         return self._max_timestamp_offset
 
     def _load_max_timestamp(self) -> None:
-        self._max_timestamp, self._max_timestamp_offset = self.time_index.last_entry()
+        """From the last time entry if the log bears it out, else from a walk over all batches."""
+        timestamp, offset = self.time_index.last_entry()
+        if self.time_index.count == 0 or not self._bears_out(timestamp, offset):
+            if self.time_index.count > 0:
+                self._contradicted(self.time_index.path, timestamp, offset)
+            timestamp, offset = self._highest_timestamp(0, NO_TIMESTAMP, self.base_offset)
+        self._max_timestamp, self._max_timestamp_offset = timestamp, offset
+
+    def _highest_timestamp(self, position: int, timestamp: int, offset: int) -> tuple[int, int]:
+        """The largest timestamp with its batch's last offset: `timestamp`, unless one of the batches
+        from `position` on is above it.
+
+        Where batches cannot be read the file's age counts too: nothing may be taken for older than
+        it is.
+        """
+        try:
+            for located in self.iterate(position, headers_only=True):
+                batch = located.batch
+                if batch.max_timestamp > timestamp:
+                    timestamp, offset = batch.max_timestamp, batch.last_offset
+        except CorruptBatch as error:
+            _logger.warning("timestamps cannot be read segment=%s: %s", self.path, error)
+            timestamp = max(timestamp, self.last_modified_ms)
+        return timestamp, offset
 
     def set_max_timestamp(self, timestamp: int, offset: int) -> None:
         """What a recovery found."""
@@ -295,11 +325,122 @@ class LogSegment:
             return self._tail_positions[index] if index < len(self._tail_positions) else self.size
         if offset <= self.base_offset:
             return 0
-        _, position = self.index.lookup(offset)
-        for located in self.iterate(position, headers_only=True):
-            if located.batch.last_offset >= offset:
-                return located.position
-        return self.size
+        for entry_offset, position in self.index.steps_back_from(offset):
+            found = self._walk_to(offset, position)
+            if found is not None:
+                return found
+            self._contradicted(self.index.path, entry_offset, position)
+        found = self._walk_to(offset, 0)
+        if found is None:
+            raise CorruptBatch(f"{self.path}: no batches in the order of offsets up to {offset}")
+        return found
+
+    def _walk_to(self, offset: int, position: int) -> int | None:
+        """As `position_for`, from the batch that an index entry promises at `position`.
+
+        None when the log does not bear the entry out: no batch is there, or one that begins above
+        `offset`, so that what is looked for may lie before it.  Position 0 needs no promise: there
+        CorruptBatch is raised.
+        """
+        if not 0 <= position < max(self.size, 1):
+            return None
+        end, first = position, position > 0
+        try:
+            for located in self.iterate(position, headers_only=True):
+                batch = located.batch
+                last_offset = batch.last_offset
+                if first:
+                    base_offset = read_facts(batch).base_offset
+                    if not self.base_offset <= base_offset <= min(offset, last_offset):
+                        return None
+                    first = False
+                if last_offset >= offset:
+                    return located.position
+                end = located.position + batch.size
+        except CorruptBatch:
+            if position > 0:
+                return None
+            raise
+        if end == self.size and not first:
+            return end
+        if position > 0:
+            return None
+        raise CorruptBatch(f"{self.path}: no whole batch at byte {end} of {self.size}")
+
+    def position_for_time(self, timestamp: int, offset: int) -> int:
+        """Position of a batch at or before the first that has records of at least `timestamp` and
+        reaches `offset`."""
+        for entry_timestamp, entry_offset in self.time_index.steps_back_from(timestamp):
+            if entry_timestamp <= timestamp and self._bears_out(entry_timestamp, entry_offset):
+                return self.position_for(max(entry_offset, offset))
+            self._contradicted(self.time_index.path, entry_timestamp, entry_offset)
+        return self.position_for(offset)
+
+    def _bears_out(self, timestamp: int, offset: int) -> bool:
+        """Whether the batch with `offset` has `timestamp` for its largest, as a time entry says."""
+        try:
+            position = self.position_for(offset)
+            for located in self.iterate(position, headers_only=True):
+                batch = located.batch
+                return read_facts(batch).base_offset <= offset and batch.max_timestamp == timestamp
+        except CorruptBatch:
+            pass  # whoever reads there is told
+        return False
+
+    def offset_behind(self, position: int) -> int | None:
+        """An offset above those of all batches that begin before `position`, by the index; None
+        when it knows none."""
+        entry = self.index.entry_from_position(position)
+        if entry is None:
+            return None
+        try:
+            for located in self.iterate(max(entry[1], position), headers_only=True):
+                if self.base_offset < read_facts(located.batch).base_offset <= entry[0]:
+                    return entry[0]
+                break
+        except CorruptBatch:
+            pass  # no batch begins there: the entry is wrong
+        self._contradicted(self.index.path, *entry)
+        return None
+
+    def _contradicted(self, path: str, key: int, value: int) -> None:
+        """An entry leads where it cannot: have both indexes made anew, once."""
+        if self._repair is not None:
+            return
+        _logger.warning(
+            "index entry contradicts the log, making the indexes anew index=%s entry=%d,%d",
+            path,
+            key,
+            value,
+        )
+        repair = self._repair = IndexRepair(
+            self.path,
+            self.base_offset,
+            self.size,
+            (len(self.index.entries()), len(self.time_index.entries())),
+        )
+        disk = self.directory.disk
+        if self.directory.is_loading:
+            self._repaired(repair.run(disk))
+        else:
+            self.directory.later(
+                lambda: repair.run(disk), f"indexes of {self.path}", self._repaired
+            )
+
+    def _repaired(self, repair: "IndexRepair") -> None:
+        """Take over indexes made anew, unless the segment was cut or removed meanwhile."""
+        if repair is not self._repair:
+            return
+        if repair.problem:  # and so it stays
+            _logger.warning("indexes cannot be made anew segment=%s: %s", self.path, repair.problem)
+            return
+        self._repair = None
+        try:
+            offsets_known, timestamps_known = repair.known_counts
+            self.index.replace(repair.offsets, offsets_known)
+            self.time_index.replace(repair.timestamps, timestamps_known, repair.highest)
+        except StorageError as error:
+            self.directory.fail(error)
 
     def first_batch_size(self, position: int) -> int:
         """Size of the batch at `position`, 0 at the end."""
@@ -371,6 +512,7 @@ class LogSegment:
         """
         self.prepare_append(index_bytes)
         position = self.position_for(offset)
+        self._repair = None
         removed = self.size - position
         self.index.truncate_to(offset)
         self.time_index.truncate_to(offset)
@@ -390,16 +532,20 @@ class LogSegment:
             self._max_timestamp_offset = self.base_offset
         else:
             highest, at = self.time_index.last_entry()
-            # The time index is sparse: what is above its last entry must be looked at.
-            for located in self.iterate(self.index.lookup(at)[1], headers_only=True):
-                batch = located.batch
-                if batch.max_timestamp > highest:
-                    highest, at = batch.max_timestamp, batch.last_offset
-            self._max_timestamp, self._max_timestamp_offset = highest, at
+            start = 0
+            if self.time_index.count and self._bears_out(highest, at):
+                # The time index is sparse: what is above its last entry must be looked at.
+                start = self.position_for(at)
+            else:
+                highest, at = NO_TIMESTAMP, self.base_offset
+            self._max_timestamp, self._max_timestamp_offset = self._highest_timestamp(
+                start, highest, at
+            )
         return removed
 
     def cut_file(self, size: int) -> None:
         """Recovery found nothing of use from `size` on."""
+        self._repair = None
         self.file.truncate(size)
         self.size = size
         self._first_timestamp = None
@@ -416,6 +562,65 @@ class LogSegment:
                         f"{self.txn_index.path}: a transaction ends at {txn.last_offset}, below "
                         f"the base offset {self.base_offset}"
                     )
+
+
+class IndexRepair:
+    """The entries of both indexes of one segment, made anew from its batches.
+
+    `run` blocks and belongs into Threads: it looks only at the first `size` bytes.
+    """
+
+    __slots__ = (
+        "base_offset",
+        "highest",
+        "known_counts",
+        "offsets",
+        "path",
+        "problem",
+        "size",
+        "timestamps",
+    )
+
+    def __init__(
+        self, path: str, base_offset: int, size: int, known_counts: tuple[int, int]
+    ) -> None:
+        self.path = path
+        self.base_offset = base_offset
+        self.size = size
+        self.known_counts = known_counts
+        """Entries of both indexes when this began; later ones were written meanwhile."""
+        self.offsets: list[tuple[int, int]] = []
+        self.timestamps: list[tuple[int, int]] = []
+        self.highest = (NO_TIMESTAMP, base_offset)
+        self.problem = ""
+
+    def run(self, disk: Disk) -> "IndexRepair":
+        """Read the headers of all batches.  Raises StorageError."""
+        try:
+            file = disk.open(self.path)
+        except NoSuchFile as error:
+            self.problem = str(error)
+            return self
+        since_index = end = 0
+        try:
+            for position, batch in walk(file, 0, self.size, headers_only=True):
+                facts = read_facts(batch)
+                if facts.max_timestamp > self.highest[0]:
+                    self.highest = (facts.max_timestamp, facts.last_offset)
+                if since_index > _REPAIR_INTERVAL_BYTES:
+                    self.offsets.append((facts.last_offset, position))
+                    if not self.timestamps or self.highest[0] > self.timestamps[-1][0] >= 0:
+                        self.timestamps.append(self.highest)
+                    since_index = 0
+                since_index += facts.size
+                end = position + facts.size
+            if end != self.size:
+                self.problem = f"no whole batch at byte {end} of {self.size}"
+        except CorruptBatch as error:
+            self.problem = str(error)
+        finally:
+            file.close()
+        return self
 
 
 def read_facts(batch: AnyBatch) -> BatchFacts:

@@ -24,9 +24,7 @@ def find_by_timestamp(
     for segment in segments:
         if segment.max_timestamp < timestamp:
             continue
-        _, offset = segment.time_index.lookup(timestamp)
-        _, position = segment.index.lookup(max(offset, start_offset))
-        for located in segment.iterate(position):
+        for located in segment.iterate(segment.position_for_time(timestamp, start_offset)):
             batch = located.batch
             if batch.max_timestamp < timestamp or batch.last_offset < start_offset:
                 continue

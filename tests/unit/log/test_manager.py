@@ -577,9 +577,68 @@ def test_unreadable_recovery_points_only_cost_time(broker: Broker) -> None:
     append(broker.create(), "a")
     broker.stop()
     broker.disk.write_atomic("/d1/recovery-point-offset-checkpoint", b"nonsense")
-    broker.disk.write_atomic("/d1/log-start-offset-checkpoint", b"0\n5\n")
+    broker.disk.write_atomic("/d1/cleaner-offset-checkpoint", b"0\n5\n")
     broker.start()
     assert values_of(broker.log()) == ["a"]
+
+
+@pytest.mark.parametrize("garbage", [b"\0garbage\xff\n", b"0\n1\na 0 99999999999999999999\n"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "log-start-offset-checkpoint",
+        "replication-offset-checkpoint",
+        "a-0/leader-epoch-checkpoint",
+        "a-0/partition.metadata",
+    ],
+)
+def test_a_damaged_file_takes_its_directory_offline_and_is_named(
+    name: str, garbage: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As Kafka does: nothing can be trusted to be there, and nothing is thrown away."""
+    broker = Broker("/d1", "/d2")
+    broker.start()
+    append(broker.create(A0), "a")
+    append(broker.create(A1), "b")
+    home, other = broker.log(A0).parent_dir, broker.log(A1).parent_dir
+    assert home != other
+    broker.stop()
+    path = f"{home}/{name}"
+    whole = broker.disk.read_file(path)
+    broker.disk.write_atomic(path, garbage)
+    broker.start()
+    assert broker.failed == [home]
+    assert broker.logs.offline_dirs == [home]
+    assert values_of(broker.log(A1)) == ["b"]
+    assert path in caplog.text and "expected" in caplog.text
+    broker.stop()
+    broker.disk.write_atomic(path, whole)
+    broker.failed.clear()
+    broker.start()
+    assert values_of(broker.log(A0)) == ["a"]
+
+
+def test_a_damaged_file_of_the_only_directory_is_named_by_the_refusal_to_start() -> None:
+    broker = Broker().start()
+    append(broker.create(), "a")
+    broker.stop()
+    broker.disk.write_atomic("/d1/log-start-offset-checkpoint", b"nonsense")
+    broker.logs = broker.new()
+    error = failure_of(Deferred.fromCoroutine(broker.logs.startup()), StartupError)
+    assert "/d1/log-start-offset-checkpoint: version 'nonsense', expected 0" in str(error)
+
+
+def test_high_watermarks_are_written_before_log_starts(broker: Broker) -> None:
+    """A log start that no high watermark confirms is not believed."""
+    log = broker.create()
+    append(log, *"abc")
+    log.update_high_watermark(3)
+    broker.logs.checkpoint_high_watermarks()
+    append(log, *"def")
+    log.update_high_watermark(6)
+    log.maybe_increment_log_start_offset(5)
+    broker.logs.checkpoint_log_starts()
+    assert broker.disk.read_file("/d1/replication-offset-checkpoint") == b"0\n1\na 0 6\n"
 
 
 def test_files_are_closed_when_there_are_too_many() -> None:

@@ -180,12 +180,12 @@ def test_a_batch_outside_its_segment_empties_it() -> None:
     assert log.segments[-1].size == 0
 
 
-def test_a_log_below_its_checkpointed_start_is_emptied() -> None:
+def test_a_log_that_lost_its_end_starts_where_its_high_watermark_confirms_the_start() -> None:
     world = World()
     log = world.load()
     append(log, "a", "b")
     log.close()
-    log = world.load(log_start_offset=10, clean=True)
+    log = world.load(log_start_offset=10, high_watermark=12)
     assert (log.log_start_offset, log.log_end_offset) == (10, 10)
     assert append(log, "c") == 10
     assert log.leader_epochs == [(1, 10)]
@@ -193,9 +193,71 @@ def test_a_log_below_its_checkpointed_start_is_emptied() -> None:
 
 def test_an_empty_directory_starts_at_the_checkpointed_start() -> None:
     world = World()
-    log = world.load(log_start_offset=7)
+    log = world.load(log_start_offset=7, high_watermark=7)
     assert (log.log_start_offset, log.log_end_offset) == (7, 7)
     assert log.segments[0].base_offset == 7
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("log_start_offset", [3, 10, 999_999_999, (1 << 63) - 1])
+def test_a_log_start_beyond_all_that_is_known_empties_nothing(
+    clean: bool, log_start_offset: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Kafka deletes every segment then."""
+    world = World()
+    log = world.load(config(segment_bytes=80))
+    append(log, "a")
+    append(log, "b")
+    log.close()
+    log = world.load(clean=clean, log_start_offset=log_start_offset, high_watermark=2)
+    assert (log.log_start_offset, log.log_end_offset) == (0, 2)
+    assert values_of(log) == ["a", "b"]
+    assert "/data/log-start-offset-checkpoint" in caplog.text
+    assert append(log, "c") == 2
+
+
+def test_a_negative_offset_in_a_checkpoint_changes_nothing() -> None:
+    world = World()
+    log = world.load()
+    append(log, "a")
+    log = world.load(log_start_offset=-7, high_watermark=-7, recovery_point=-7)
+    assert (log.log_start_offset, log.high_watermark, values_of(log)) == (0, 0, ["a"])
+
+
+def test_recovery_of_many_segments_reads_each_of_them_once() -> None:
+    """Producers of one segment are those the recovery of the segment before it left."""
+    world = World()
+    log = world.load(config(segment_bytes=200))
+    for n in range(40):
+        append(log, "v" * 100, producer=(7, 0, n))
+    size = log.size
+    assert len(log.segments) == 40
+    for name in names(world, ".snapshot"):
+        world.disk.remove(f"{PATH}/{name}")
+    reads: list[str] = []
+
+    def note(operation: str, path: str) -> None:
+        if operation == "pread":
+            reads.append(path)
+
+    world.disk.before = note
+    log = world.load(config(segment_bytes=200))
+    world.disk.before = None
+    assert log.size == size
+    assert log.producer_state.producers[7].last_sequence == 39
+    assert len(reads) <= 3 * 40, f"{len(reads)} reads of 40 segments"
+
+
+def test_leader_epochs_out_of_order_are_taken_as_kafka_takes_them() -> None:
+    world = World()
+    log = world.load()
+    for epoch in (1, 2, 3):
+        append(log, "x", epoch=epoch)
+    log.close()
+    put(world, f"{PATH}/leader-epoch-checkpoint", b"0\n3\n3 0\n1 1\n2 2\n")
+    log = world.load(clean=True)
+    assert log.leader_epochs == [(1, 1), (2, 2)]
+    assert world.disk.read_file(f"{PATH}/leader-epoch-checkpoint") == b"0\n2\n1 1\n2 2\n"
 
 
 def test_epochs_are_bounded_by_what_the_log_holds() -> None:

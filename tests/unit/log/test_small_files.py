@@ -142,6 +142,11 @@ def test_checkpoints_look_like_kafkas() -> None:
         b"0\n1\na 0 5\nb 0 5\n",
         b"0\n1\na 0\n",
         b"0\n1\na x 5\n",
+        b"0\n1\na 0 9223372036854775808\n",
+        b"0\n1\na 0 1_000\n",
+        b"0\n1\na 0 \xd9\xa1\n",
+        b"0\n1\na 0 " + b"9" * 5000 + b"\n",
+        b"0\n" + b"9" * 5000 + b"\n",
         b"\xff\xfe",
     ],
 )
@@ -150,10 +155,13 @@ def test_damaged_checkpoints_are_named(data: bytes) -> None:
         parse_offsets(data, "some-file")
 
 
-@pytest.mark.parametrize("data", [b"0\n2\n1 0\n1 9\n", b"0\n2\n1 5\n2 5\n", b"0\n1\n1\n"])
-def test_epochs_must_rise(data: bytes) -> None:
-    with pytest.raises(CorruptCheckpoint):
-        parse_epochs(data, "x")
+@pytest.mark.parametrize(
+    "data",
+    [b"0\n1\n1\n", b"0\n1\n-3 5\n", b"0\n1\n3 -5\n", b"0\n1\n2147483648 5\n", b"0\n1\n1_0 5\n"],
+)
+def test_damaged_epochs_are_named(data: bytes) -> None:
+    with pytest.raises(CorruptCheckpoint, match="some-file"):
+        parse_epochs(data, "some-file")
 
 
 def test_partition_metadata() -> None:
