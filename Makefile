@@ -8,11 +8,12 @@ BROKERS ?= 3
 PORT ?= 9092
 ARGS ?=
 
-.PHONY: up test lint bench bench-vs-kafka docs clean help
+.PHONY: up test chaos lint bench bench-vs-kafka docs clean help
 
 help:
 	@echo "make up      run a cluster of $(BROKERS) brokers on port $(PORT) and up, until Ctrl-C"
 	@echo "make test    run all tests (ARGS='-k name' to choose)"
+	@echo "make chaos   break a cluster 200 times and check what is left (ARGS='--seed 7 --events 80')"
 	@echo "make lint    ruff and mypy"
 	@echo "make bench   measure a cluster of its own; docs/benchmarks.md says how to read it"
 	@echo "make bench-vs-kafka   measure Apache Kafka beside it, on a quiet machine (ARGS=--three)"
@@ -34,6 +35,10 @@ test: $(VENV)/test
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	PYTHONHASHSEED=0 $(BIN)/python -m pytest -rsR $(ARGS)
+
+chaos: $(VENV)/test
+	deploy/setup zookeeper
+	$(BIN)/python -m tests.chaos.run $(ARGS)
 
 lint: $(VENV)/test
 	$(BIN)/ruff check .

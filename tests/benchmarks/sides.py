@@ -121,6 +121,8 @@ class Side:
         self.folder = folder
         self._zookeeper = ReferenceKafka(folder / "zookeeper", brokers=0)
         self._number = 0
+        self.present_zookeeper = ""
+        """Address and chroot of the newest cluster."""
 
     def __enter__(self) -> "Side":
         self._zookeeper.start()
@@ -138,6 +140,7 @@ class Side:
             stack.callback(shutil.rmtree, folder, ignore_errors=True)
             begin = time.monotonic()
             zookeeper = f"{self._zookeeper.zookeeper}/cluster-{self._number}"
+            self.present_zookeeper = zookeeper
             addresses, pids = self._launch(stack, folder, zookeeper, count)
             for port in addresses:
                 wait_until_answers(port, count, pids, folder)

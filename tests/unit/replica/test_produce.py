@@ -140,6 +140,17 @@ def test_timeout_answers_and_keeps_the_data(broker: Broker) -> None:
     assert broker.metrics.value("kafka.server", "DelayedProduceMetrics", "ExpiresPerSec") == 1
 
 
+def test_whoever_waits_is_let_go_before_the_broker_stops(broker: Broker) -> None:
+    broker.lead(replicas=[1, 2], isr=[1, 2])
+    waiting = broker.produce("a", acks=-1, timeout_ms=30_000)
+    broker.clock.advance(0.1)
+    assert not waiting.called
+    broker.replicas.release_waiting()
+    broker.clock.run_soon()
+    assert result_of(waiting).error_code == RequestTimedOut.code
+    assert broker.log().log_end_offset == 1
+
+
 def test_timeout_zero_answers_at_once(broker: Broker) -> None:
     broker.lead(replicas=[1, 2], isr=[1, 2])
     assert result_of(broker.produce("a", acks=-1, timeout_ms=0)).error_code == RequestTimedOut.code

@@ -1,0 +1,240 @@
+"""How fast controllers work: a topic of 1,000 partitions, a new controller, a killed leader.
+
+    python -m tests.benchmarks.controllers [--only kafka|kafkalike] [--rounds N]
+    python -m tests.benchmarks.controllers --failover [--rounds N]
+
+Three brokers of each kind beside a ZooKeeper of their own, one kind after the other, both from outside:
+
+create     from the request until every broker names a leader for each of the 1,000 partitions
+ready      from the deletion of /controller until a broker answers ListPartitionReassignments as
+           controller (which waits in its queue behind everything that taking office means) and all
+           brokers name it in their metadata
+failover   from the kill -9 of a partition's leader until the next acks=all produce is acknowledged
+"""
+
+import argparse
+import contextlib
+import os
+import shutil
+import signal
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, Final
+
+import confluent_kafka
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+from kazoo.client import KazooClient
+
+from kafkalike.messages.cluster import ListPartitionReassignmentsRequest
+from kafkalike.messages.metadata import MetadataRequest
+from tests.benchmarks.sides import (
+    Cluster,
+    KafkalikeSide,
+    KafkaSide,
+    Side,
+    cpu_seconds,
+    stop_on_signals,
+)
+from tests.chaos.observer import METADATA_VERSION, Wire
+
+LIMIT_S: Final = 120.0
+PAUSE_S: Final = 0.005
+PER_TOPIC: Final = 1000
+FAST_RETRIES: Final = {
+    "acks": "all",
+    "linger.ms": 0,
+    "log_level": 0,
+    "reconnect.backoff.ms": 5,
+    "reconnect.backoff.max.ms": 50,
+    "topic.metadata.refresh.fast.interval.ms": 20,
+    "retry.backoff.ms": 20,
+    "retry.backoff.max.ms": 50,
+}
+
+
+class Watcher:
+    """Asks every broker of a cluster."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.wires = [Wire(int(a.rpartition(":")[2])) for a in cluster.bootstrap.split(",")]
+
+    def close(self) -> None:
+        for wire in self.wires:
+            wire.close()
+
+    def has_leaders(self, topic: str, partitions: int) -> bool:
+        wanted = MetadataRequest.MetadataRequestTopic(name=topic)
+        request = MetadataRequest(topics=[wanted], allow_auto_topic_creation=False)
+        for wire in self.wires:
+            found = wire.ask(request, METADATA_VERSION).topics[0].partitions
+            if len(found) != partitions or any(p.leader_id < 0 for p in found):
+                return False
+        return True
+
+    def controller(self) -> int | None:
+        """Whom all brokers name."""
+        names = {
+            wire.ask(MetadataRequest(topics=[]), METADATA_VERSION).controller_id
+            for wire in self.wires
+        }
+        return names.pop() if len(names) == 1 and min(names) >= 0 else None
+
+    def somebody_rules(self) -> bool:
+        request = ListPartitionReassignmentsRequest(timeout_ms=60_000, topics=None)
+        return any(wire.ask(request, 0).error_code == 0 for wire in self.wires)
+
+
+def wait(probe: Any) -> None:
+    deadline = time.monotonic() + LIMIT_S
+    while True:
+        with contextlib.suppress(OSError):
+            if probe():
+                return
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"{probe} is not true after {LIMIT_S:g} s")
+        time.sleep(PAUSE_S)
+
+
+def create(cluster: Cluster, watcher: Watcher, name: str, partitions: int) -> float:
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
+    topic = NewTopic(name, num_partitions=partitions, replication_factor=1)
+    admin.list_topics(timeout=30)
+    begun = time.monotonic()
+    admin.create_topics([topic], request_timeout=LIMIT_S)[name].result(LIMIT_S)
+    wait(lambda: watcher.has_leaders(name, partitions))
+    return time.monotonic() - begun
+
+
+def delete(cluster: Cluster, name: str) -> None:
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
+    admin.delete_topics([name], request_timeout=60)[name].result(60)
+    time.sleep(2.0)
+
+
+def take_office(zk: Any, watcher: Watcher) -> float:
+    """Seconds from the controller's znode's end until there is a new one who works."""
+    epoch = int(zk.get("/controller_epoch")[0])
+    begun = time.monotonic()
+    zk.delete("/controller")
+    wait(lambda: int(zk.get("/controller_epoch")[0]) > epoch)
+    wait(watcher.somebody_rules)
+    wait(lambda: watcher.controller() is not None)
+    return time.monotonic() - begun
+
+
+def settle(cluster: Cluster) -> None:
+    """Until the brokers have nothing to do any more."""
+    before = cpu_seconds(cluster.pids)
+    for _ in range(60):
+        time.sleep(1.0)
+        now = cpu_seconds(cluster.pids)
+        if now - before < 0.15 * len(cluster.pids):
+            return
+        before = now
+
+
+def measure(side: Side, sizes: list[int], rounds: int) -> None:
+    with side, side.cluster(3) as (cluster, _):
+        watcher = Watcher(cluster)
+        zk = KazooClient(hosts=side.present_zookeeper)
+        zk.start(timeout=30)
+        try:
+            for number in range(rounds):  # the first ones warm up
+                took = create(cluster, watcher, f"warm-{number}", PER_TOPIC)
+                show(side, f"create {PER_TOPIC} partitions, round {number}", took)
+                delete(cluster, f"warm-{number}")
+                settle(cluster)
+            there = 0
+            for size in sizes:
+                while there < size:
+                    create(cluster, watcher, f"t-{there}", PER_TOPIC)
+                    there += PER_TOPIC
+                settle(cluster)
+                take_office(zk, watcher)
+                times = []
+                for _ in range(rounds):
+                    settle(cluster)
+                    times.append(take_office(zk, watcher))
+                show(side, f"new controller, {size} partitions", *times)
+        finally:
+            zk.stop()
+            zk.close()
+            watcher.close()
+
+
+def failover(side: Side, rounds: int) -> None:
+    times = []
+    with side:
+        for _ in range(rounds):
+            with side.cluster(3) as (cluster, _):
+                times.append(kill_leader(cluster))
+    show(side, "killed leader, session timeout 10 s", *times)
+
+
+def kill_leader(cluster: Cluster) -> float:
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
+    topic = NewTopic("t", 1, 3, config={"min.insync.replicas": "2"})
+    admin.create_topics([topic], request_timeout=30)["t"].result(30)
+    producer: Any = confluent_kafka.Producer(
+        {"bootstrap.servers": cluster.bootstrap, **FAST_RETRIES}
+    )
+    acks: list[float] = []
+
+    def done(error: Any, _: Any) -> None:
+        assert error is None, error
+        acks.append(time.monotonic())
+
+    def produce() -> None:
+        before = len(acks)
+        producer.produce("t", b"x", partition=0, callback=done)
+        while len(acks) == before:
+            producer.poll(0.005)
+
+    for _ in range(50):
+        produce()
+    found = admin.list_topics("t", timeout=10).topics["t"].partitions[0]
+    addresses = admin.list_topics(timeout=10).brokers
+    ports = [int(a.rpartition(":")[2]) for a in cluster.bootstrap.split(",")]
+    victim = cluster.pids[ports.index(addresses[found.leader].port)]
+    begun = time.monotonic()
+    os.kill(victim, signal.SIGKILL)
+    produce()
+    return time.monotonic() - begun
+
+
+def show(side: Side, what: str, *times: float) -> None:
+    text = f"{statistics.median(times):.2f} s"
+    if len(times) > 1:
+        text += f" ({min(times):.2f} - {max(times):.2f})"
+    sys.stdout.write(f"{side.name:10} {what}: {text}\n")
+    sys.stdout.flush()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", choices=("kafka", "kafkalike"))
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--partitions", default="1000,10000")
+    parser.add_argument("--failover", action="store_true")
+    args = parser.parse_args()
+    stop_on_signals()
+    sys.stdout.write(f"load before: {os.getloadavg()[0]:.1f}, {os.cpu_count()} cores\n")
+    folder = Path(tempfile.mkdtemp(prefix="kafkalike-controllers-"))
+    try:
+        for kind in (KafkalikeSide, KafkaSide):
+            if args.only in (None, kind.name.lower()):
+                side = kind(folder / kind.name)
+                if args.failover:
+                    failover(side, args.rounds)
+                else:
+                    measure(side, [int(n) for n in args.partitions.split(",")], args.rounds)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()
