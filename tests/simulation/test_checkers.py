@@ -16,6 +16,7 @@ from kafkalike.tools.simulator.history import (
     ListOffset,
     OutOfRange,
     SequenceRefused,
+    Slow,
     Truncated,
 )
 from kafkalike.types import TopicPartition
@@ -167,6 +168,10 @@ def end_goes_back(scene: Scene) -> None:
     scene.did(ListOffset(T0, -1), ListedOffset(1, 3, 1))
 
 
+def slow_answer(scene: Scene) -> None:
+    scene.history.note("p", Slow(T0, 1, 3.0, 2.0))
+
+
 def committed_goes_back(scene: Scene) -> None:
     scene.did(AskCommitted("g", (T0,)), Committed(((T0, 2),)))
 
@@ -311,6 +316,7 @@ DAMAGES: list[tuple[str, Callable[[Scene], None]]] = [
     ("watermarks", beyond_the_high_watermark),
     ("watermarks", log_start_back),
     ("watermarks", end_goes_back),
+    ("promptness", slow_answer),
     ("committed offsets", committed_goes_back),
     ("committed offsets", committed_is_gone),
     ("leaders", two_leaders_in_one_epoch),

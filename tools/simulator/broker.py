@@ -13,6 +13,7 @@ from kafkalike.types import TopicPartition
 from kafkalike.zk.server.local import LocalZkClient
 
 from .disk import MemoryDisk
+from .orders import KeptOrders
 from .process import Process, SimThreads
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 PORT: Final = 9092
 LOG_DIR: Final = "/data"
+_WRITES: Final = frozenset(("append", "pwrite", "truncate", "sync", "sync_dir", "rename", "open"))
 RESTART_S: Final = 5.0
 """How long after it ended by itself a broker is started again, as a supervisor does."""
 
@@ -65,6 +67,9 @@ class SimBroker:
         self.sync_fails = False
         self.sync_delay_s = 0.0
         """Added to what a device takes for each `sync`."""
+        self.bad_directory = ""
+        """Writes and syncs below this path fail."""
+        self.orders = KeptOrders(world, self.host)
         self.on_operation: Callable[[str, str], None] | None = None
         """Called before each operation of the disk that changes or syncs something."""
         self._world = world
@@ -74,7 +79,7 @@ class SimBroker:
             "listeners": f"PLAINTEXT://{self.host}:{PORT}",
             **properties,
         }
-        self._skew_ms = 0
+        self.skew_ms = 0
         self._stopping: Deferred[None] | None = None
         self._random = world.random(f"{self.host}/machine")
 
@@ -82,7 +87,7 @@ class SimBroker:
         return f"<SimBroker {self.id}>"
 
     def _now_ms(self) -> int:
-        return self._world.clock.now_ms() + self._skew_ms
+        return self._world.clock.now_ms() + self.skew_ms
 
     # -- state ---------------------------------------------------------------------------------
 
@@ -132,7 +137,7 @@ class SimBroker:
         world.links.machine_up(self.host)
         world.network.reset_orphans(self.host)
         process = self.process = Process(world.clock, self.host)
-        process.skew_ms = self._skew_ms
+        process.skew_ms = self.skew_ms
         config = BrokerConfig.parse(self._properties)
         self.zk = world.zk.client(
             session_timeout_ms=config.zookeeper_session_timeout_ms,
@@ -152,6 +157,7 @@ class SimBroker:
             self.zk,
             host_name=self.host,
             on_fatal=lambda text: self._fatal(process, text),
+            wrap_route=self.orders.wrapper(self.lives, process),
         )
         world.trace("starting", broker=self.id)
         process.enter(self._begin, process, node)
@@ -272,7 +278,7 @@ class SimBroker:
     def clock_skew(self, skew_ms: int) -> None:
         """Set this machine's wall clock off by so much, also for later processes."""
         self._world.trace("clock skew", broker=self.id, skew_ms=skew_ms)
-        self._skew_ms = skew_ms
+        self.skew_ms = skew_ms
         if self.process is not None:
             self.process.skew_ms = skew_ms
 
@@ -302,6 +308,8 @@ class SimBroker:
         if self.process is None:
             raise StorageError(f"{path}: the process has ended")
         if self.sync_fails and operation in ("sync", "sync_dir"):
+            raise StorageError(f"{path}: Input/output error")
+        if self.bad_directory and path.startswith(self.bad_directory) and operation in _WRITES:
             raise StorageError(f"{path}: Input/output error")
         if self.on_operation is not None and self.process is not None:
             self.on_operation(operation, path)

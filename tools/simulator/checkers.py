@@ -19,7 +19,7 @@ from .cluster_checks import (
 from .contract import Violation, WorldEvent
 from .evidence import Evidence, ZnodeLog, collect
 from .history import History
-from .mark_checks import CommittedForward, GroupsExclusive, WatermarksForward
+from .mark_checks import CommittedForward, GroupsExclusive, Prompt, WatermarksForward
 from .record_checks import (
     NoAcknowledgedLoss,
     NoDuplicates,
@@ -50,6 +50,7 @@ CHECKS: Final[tuple[type[Check], ...]] = (
     IsrLeadership,
     MinIsrHolds,
     GroupsExclusive,
+    Prompt,
     TopicsAsAsked,
 )
 

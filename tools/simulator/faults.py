@@ -66,8 +66,10 @@ class Trouble:
             broker.free_disk()
             broker.sync_fails = False
             broker.sync_delay_s = 0.0
+            broker.bad_directory = ""
             broker.on_operation = None
-            broker.clock_skew(0)
+            if broker.skew_ms:
+                broker.clock_skew(0)
             broker.thaw()
             if broker.zk is not None:
                 broker.zk.heal()
@@ -273,6 +275,24 @@ class Trouble:
 
         return heal
 
+    def bad_directory(self, fault: Fault) -> Undo:
+        """Nothing can be written below one path any more, `/data` unless args say otherwise."""
+        broker = self.broker(fault)
+        broker.bad_directory = str(fault.args.get("directory", "/data"))
+
+        def heal() -> None:
+            broker.bad_directory = ""
+
+        return heal
+
+    def late_order(self, fault: Fault) -> None:
+        """An order of some controller arrives once more, when it is out of date (orders.py)."""
+        self.broker(fault).orders.repeat(
+            self._random,
+            stops=bool(fault.args.get("stops", False)),
+            former_life=bool(fault.args.get("former_life", False)),
+        )
+
     def slow_sync(self, fault: Fault) -> Undo:
         broker = self.broker(fault)
         broker.sync_delay_s = float(fault.args.get("delay_s", 0.5))
@@ -439,6 +459,8 @@ FAULTS: Final[dict[str, FaultKind]] = {
         weight=1,
         targets=("",),
     ),
+    "bad_directory": FaultKind(Trouble.bad_directory, lasts_ms=(500, 8000), weight=0),
+    "late_order": FaultKind(Trouble.late_order, takes_away=False, weight=0),
 }
 
 

@@ -169,6 +169,16 @@ class SequenceRefused:
     error: str
 
 
+@dataclass(slots=True, frozen=True)
+class Slow:
+    """An acknowledgement took longer than the producer was told to have patience for."""
+
+    partition: TopicPartition
+    broker: int
+    seconds: float
+    limit_s: float
+
+
 # -- consuming -----------------------------------------------------------------------------------
 
 

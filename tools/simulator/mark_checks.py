@@ -20,6 +20,7 @@ from .history import (
     ListOffset,
     Operation,
     Phase,
+    Slow,
     Sync,
 )
 
@@ -95,6 +96,19 @@ class WatermarksForward(Check):
                     f"{operation.client} at {operation.invoke.time_s:.3f} s: the end of"
                     f" {what.partition} is {answer.offset}, it was {before} before"
                 )
+
+
+class Prompt(Check):
+    """Where a producer was told to expect prompt answers, they are prompt."""
+
+    name = "promptness"
+
+    def problems(self, evidence: Evidence) -> Iterator[str]:
+        for entry, slow in evidence.history.notes(Slow):
+            yield (
+                f"{entry.client}: broker {slow.broker} took {slow.seconds:.1f} s at"
+                f" {entry.time_s:.3f} s for {slow.partition}, the limit is {slow.limit_s:g} s"
+            )
 
 
 class CommittedForward(Check):

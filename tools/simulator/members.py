@@ -92,9 +92,12 @@ class GroupMember(Reader):
         interval_s: float = 0.3,
         leave_chance: float = 0.0,
         vanish_chance: float = 0.0,
+        vanish_s: float = 0.0,
+        forgetful: bool = False,
     ) -> None:
-        """Each round (about `interval_s`) it may leave and join anew, or vanish for longer than its
-        session without a word."""
+        """Each round (about `interval_s`) it may leave and join anew, or vanish without a word for
+        about `vanish_s` (0: longer than its session).  A forgetful one does not know that it was
+        away: it commits before it sends a heartbeat again."""
         super().__init__(name, ports)
         self.group = group
         self.instance_id = instance_id
@@ -108,6 +111,8 @@ class GroupMember(Reader):
         self._interval_s = interval_s
         self._leave_chance = leave_chance
         self._vanish_chance = vanish_chance
+        self._vanish_s = vanish_s or session_timeout_ms / 1000 * 2.5
+        self._forgetful = forgetful
         self.calm = False
         """Set from outside: leave and vanish no more."""
         self._coordinator = -1
@@ -330,7 +335,9 @@ class GroupMember(Reader):
         while not self.stopping:
             await self.pause(self._interval_s)
             if not self.calm and self.chance(self._vanish_chance):
-                await self.pause(self._session_timeout_ms / 1000 * 2.5)
+                await self.pause(self._vanish_s)
+                if self._forgetful:
+                    await self._commit()
             if not self.calm and self.chance(self._leave_chance):
                 await self._leave()
                 return

@@ -22,7 +22,7 @@ from kafkalike.records.record import Record
 from kafkalike.types import TopicPartition
 
 from .clients import ClientPorts, NotKnown, SimClient, refusal, together
-from .history import NoAnswer, Produce, Produced, Refused, SequenceRefused
+from .history import NoAnswer, Produce, Produced, Refused, SequenceRefused, Slow
 
 PRODUCE_VERSION: Final = 9
 INIT_VERSION: Final = 4
@@ -70,9 +70,11 @@ class Producer(SimClient):
         window: int = 3,
         value_bytes: int = 0,
         codec: Codec = Codec.NONE,
+        patience_s: float = 0.0,
     ) -> None:
         """`interval_s`: pause between rounds; `batch_records`: at most so many values a batch;
-        `value_bytes`: values are padded to this length."""
+        `value_bytes`: values are padded to this length; `patience_s`: a plain attempt that takes
+        longer goes into the history as `Slow` (0: whatever it takes)."""
         super().__init__(name, ports)
         self._partitions = partitions
         self._idempotent = idempotent
@@ -82,6 +84,7 @@ class Producer(SimClient):
         self._window = window
         self._value_bytes = value_bytes
         self._codec = codec
+        self._patience_s = patience_s
         self._counts: dict[TopicPartition, int] = {}
         self._operations: dict[TopicPartition, int] = {}
         self._producer_id = -1
@@ -159,7 +162,11 @@ class Producer(SimClient):
                 await self.pause(self._interval_s)
                 continue
             operation = self.history.invoke(self.name, Produce(partition, values, self.acks))
+            begun_s = self.clock.monotonic()
             await self._attempt(partition, broker, operation, values)
+            seconds = self.clock.monotonic() - begun_s
+            if 0 < self._patience_s < seconds:
+                self.history.note(self.name, Slow(partition, broker, seconds, self._patience_s))
             await self.pause(self._interval_s)
 
     async def _attempt(

@@ -75,10 +75,15 @@ class Scenario:
     duration_ms: int = 20_000
 
     @classmethod
-    def generate(cls, seed: int) -> "Scenario":
-        """The general scenario of a seed."""
+    def generate(cls, seed: int, family: str = "") -> "Scenario":
+        """The general scenario of a seed, or one of a family (`families.FAMILIES`)."""
         from .drawing import draw_scenario
+        from .families import FAMILIES, draw_family
 
+        if family and family not in FAMILIES:
+            raise ScenarioError(f"family {family!r}, known are {sorted(FAMILIES)}")
+        if family:
+            return draw_family(family, SimRandom(f"scenario/{family}/{seed}"))
         return draw_scenario(SimRandom(f"scenario/{seed}"))
 
     def with_faults(self, faults: "tuple[Fault, ...]") -> "Scenario":

@@ -141,7 +141,7 @@ class ProduceAndConsume(BaseWorkload):
 
     Options: `producers`, `consumers` (counts), `idempotent` (bool), `acks` (list: one is taken by each
     producer in turn), `interval_ms`, `batch_records`, `window`, `value_bytes`, `codec`,
-    `follower_chance`, `topics`.
+    `follower_chance`, `patience_ms`, `topics`.
     """
 
     def begin(self) -> None:
@@ -160,6 +160,7 @@ class ProduceAndConsume(BaseWorkload):
                     window=self.option("window", 3),
                     value_bytes=self.option("value_bytes", 0),
                     codec=Codec(self.option("codec", 0)),
+                    patience_s=self.option("patience_ms", 0) / 1000,
                 )
             )
         for number in range(self.option("consumers", 1)):
@@ -185,8 +186,8 @@ class ProduceAndConsume(BaseWorkload):
 class GroupsWorkload(BaseWorkload):
     """One group of members that read, commit, and now and then leave or vanish; its own producer.
 
-    Options: `members`, `cooperative`, `static`, `group`, `leave_chance`, `vanish_chance`,
-    `session_timeout_ms`, `interval_ms`, `topics`.
+    Options: `members`, `cooperative`, `static`, `group`, `leave_chance`, `vanish_chance`, `vanish_ms`,
+    `forgetful`, `session_timeout_ms`, `rebalance_timeout_ms`, `interval_ms`, `topics`.
     """
 
     def begin(self) -> None:
@@ -206,6 +207,9 @@ class GroupsWorkload(BaseWorkload):
                     interval_s=self.option("interval_ms", 400) / 1000,
                     leave_chance=self.option("leave_chance", 0.01),
                     vanish_chance=self.option("vanish_chance", 0.005),
+                    vanish_s=self.option("vanish_ms", 0) / 1000,
+                    forgetful=self.option("forgetful", False),
+                    rebalance_timeout_ms=self.option("rebalance_timeout_ms", 8000),
                 )
             )
         name = f"{self.name}-producer"
@@ -230,8 +234,10 @@ class Churn(BaseWorkload):
     """An administrator: creates, deletes, grows and writes to topics of its own; moves replicas of the
     scenario's topics and asks for elections there.
 
-    Options: `interval_ms`, `topics_at_once`, `reassign` (bool), `unclean` (bool), `delete_records`
-    (bool), `topics` (whose replicas move).
+    Options: `interval_ms`, `topics_at_once`, `topics` (whose replicas move); `acts`, a list of
+    "topic" (create or delete), "write", "grow", "elect", "move", "move-own" (a topic of its own),
+    "trim" (DeleteRecords), of which each time one is drawn; or instead of it `reassign`, `unclean`
+    and `delete_records` (bool).
     """
 
     def begin(self) -> None:
@@ -248,6 +254,7 @@ class Churn(BaseWorkload):
                 reassign=self.option("reassign", True),
                 unclean=self.option("unclean", False),
                 delete_records=self.option("delete_records", False),
+                acts=tuple(self.option("acts", ())),
             )
         )
 
@@ -275,6 +282,7 @@ class ChurningAdmin(Admin):
         reassign: bool,
         unclean: bool,
         delete_records: bool,
+        acts: tuple[str, ...] = (),
     ) -> None:
         super().__init__(name, ports)
         self._partitions = partitions
@@ -283,9 +291,8 @@ class ChurningAdmin(Admin):
         self._counts: dict[str, int] = {}
         """Partitions of the topics that are there, as far as the administrator knows."""
         self._interval_s = interval_s
-        self._reassign = reassign
         self._unclean = unclean
-        self._delete_records = delete_records
+        self._acts = acts or _default_acts(bool(partitions), reassign, delete_records)
         self._writers: dict[str, Producer] = {}
         self._ports = ports
         self.last_yes_s = -1.0
@@ -299,19 +306,16 @@ class ChurningAdmin(Admin):
             await self.refresh()
 
     async def _act(self) -> bool:
-        acts: list[Callable[[], Any]] = [
-            self._create_or_delete,
-            self._create_or_delete,
-            self._write,
-        ]
-        acts.append(self._grow)
-        if self._partitions:
-            acts.append(self._elect)
-            if self._reassign:
-                acts += [self._move, self._move]
-            if self._delete_records:
-                acts.append(self._trim)
-        return bool(await acts[self.random.randrange(len(acts))]())
+        acts: dict[str, Callable[[], Any]] = {
+            "topic": self._create_or_delete,
+            "write": self._write,
+            "grow": self._grow,
+            "elect": self._elect,
+            "move": self._move,
+            "move-own": self._move_own,
+            "trim": self._trim,
+        }
+        return bool(await acts[self._acts[self.random.randrange(len(self._acts))]]())
 
     async def _create_or_delete(self) -> bool:
         name = self._names[self.random.randrange(len(self._names))]
@@ -343,8 +347,12 @@ class ChurningAdmin(Admin):
         partition = self._some_partition()
         return await self.elect(partition, unclean=self._unclean and self.chance(0.5))
 
-    async def _move(self) -> bool:
-        partition = self._some_partition()
+    async def _move_own(self) -> bool:
+        there = sorted(one for one in self.partitions if one.topic in self._names)
+        return bool(there) and await self._move(there[self.random.randrange(len(there))])
+
+    async def _move(self, partition: TopicPartition | None = None) -> bool:
+        partition = partition or self._some_partition()
         if self.chance(0.2):
             return await self.reassign(partition, ())
         view = self.partitions.get(partition)
@@ -366,6 +374,15 @@ class ChurningAdmin(Admin):
         for writer in self._writers.values():
             writer.close()
         super().close()
+
+
+def _default_acts(has_topics: bool, reassign: bool, delete_records: bool) -> tuple[str, ...]:
+    acts = ["topic", "topic", "write", "grow"]
+    if has_topics:
+        acts.append("elect")
+        acts += ["move", "move"] if reassign else []
+        acts += ["trim"] if delete_records else []
+    return tuple(acts)
 
 
 class FinalRead(BaseWorkload):

@@ -5,7 +5,9 @@ leaves on a disk.  `trace` is the world's diary; its hash proves that two runs w
 """
 
 import hashlib
+import json
 import logging
+import re
 from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
@@ -17,6 +19,7 @@ from kafkalike.runtime.ports import Runtime
 from kafkalike.types import LeaderAndIsr, ReplicaAssignment, TopicPartition
 from kafkalike.zk import paths
 from kafkalike.zk.server.local import LocalCoordination
+from kafkalike.zk.server.model import NodeCreated, NodeDataSet, NodeDeleted, Txn
 from kafkalike.zk.server.tree import CoordinationTree
 from kafkalike.zk.znodes import ControllerInfo, PartitionState, TopicInfo
 
@@ -31,6 +34,12 @@ from .scenario import Scenario
 
 MAX_EVENTS: Final = 100_000
 """How much of the diary is kept; all of it goes into the hash."""
+
+_STATE: Final = re.compile(r"^/brokers/topics/([^/]+)/partitions/(\d+)/state$")
+_TOLD: Final = re.compile(
+    r"^/(controller|controller_epoch|brokers/ids/\d+|brokers/topics/[^/]+|admin/.+)$"
+)
+"""Znodes whose changes are in the diary."""
 
 
 class World:
@@ -60,7 +69,7 @@ class World:
         self.zk = LocalCoordination(
             self.clock,
             delay_s=self._zk_delay_s,
-            tree=CoordinationTree(first_session_id=0x1000000000000),
+            tree=CoordinationTree(journal=self._committed, first_session_id=0x1000000000000),
         )
         self._processes: dict[str, Process] = {}
         self.broker_ids = tuple(range(scenario.cluster.brokers))
@@ -101,6 +110,27 @@ class World:
         """Bytes arrived: they are in the hash, not in the diary."""
         self._hash.update(f"{self.clock.now_s!r} {source} {target} ".encode())
         self._hash.update(data)
+
+    def _committed(self, txn: Txn) -> None:
+        """The coordination service changed: who leads, who is in sync, who is there."""
+        for change in txn.changes:
+            if isinstance(change, (NodeCreated, NodeDataSet)):
+                state = _STATE.match(change.path)
+                if state is not None:
+                    value = json.loads(change.data or b"{}")
+                    self.trace(
+                        "state",
+                        of="-".join(state.groups()),
+                        leader=value.get("leader"),
+                        epoch=value.get("leader_epoch"),
+                        isr=value.get("isr"),
+                        controller_epoch=value.get("controller_epoch"),
+                    )
+                elif _TOLD.match(change.path):
+                    text = (change.data or b"").decode(errors="replace")
+                    self.trace("znode", path=change.path, data=text)
+            elif isinstance(change, NodeDeleted) and _TOLD.match(change.path):
+                self.trace("znode gone", path=change.path)
 
     @property
     def trace_hash(self) -> str:

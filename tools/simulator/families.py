@@ -1,0 +1,479 @@
+"""Directed scenarios: one kind of trouble at a time, much denser than in the general scenario.
+
+`Scenario.generate(seed, family)` draws from `FAMILIES[family]`.  They are for hunting: a bug that needs
+three things at once is found in tens of seeds where the general scenario needs thousands.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from .process import SimRandom
+from .scenario import ClusterSpec, Fault, Scenario, TopicSpec, WorkloadSpec
+
+BROKERS: Final = 3
+QUICK_LAG: Final = {"replica.lag.time.max.ms": "1500"}
+"""Followers leave the ISR soon."""
+QUICK_SESSIONS: Final = {"zookeeper.session.timeout.ms": "2000"}
+
+
+def draw_family(name: str, random: SimRandom) -> Scenario:
+    """A scenario of one family.  KeyError when there is no such family."""
+    return FAMILIES[name](random)
+
+
+# -- pieces ----------------------------------------------------------------------------------------
+
+
+def _fault(
+    random: SimRandom,
+    kind: str,
+    target: str,
+    until_ms: int,
+    lasts_ms: tuple[int, int] = (0, 0),
+    **args: Any,
+) -> Fault:
+    """At a drawn moment; short ones are as likely as long ones."""
+    low, high = lasts_ms
+    duration_ms = int(low * (high / low) ** random.random()) if low else 0
+    return Fault(random.randrange(500, until_ms), kind, target, duration_ms, dict(args))
+
+
+def _some(random: SimRandom, count: int, *makers: Callable[[], Fault]) -> tuple[Fault, ...]:
+    """`count` faults, each by one of the makers, in the order of their time."""
+    faults = [random.choice(makers)() for _ in range(count)]
+    return tuple(sorted(faults, key=lambda fault: fault.at_ms))
+
+
+def _broker(random: SimRandom) -> str:
+    return f"broker-{random.randrange(BROKERS)}"
+
+
+def _pair(random: SimRandom, mark: str) -> str:
+    one, other = random.sample(range(BROKERS), 2)
+    return f"broker-{one}{mark}broker-{other}"
+
+
+def _plain(**options: Any) -> WorkloadSpec:
+    defaults = {"producers": 2, "acks": [-1, 1], "consumers": 1, "interval_ms": 60}
+    return WorkloadSpec("plain", "plain", {**defaults, **options})
+
+
+def _idempotent(**options: Any) -> WorkloadSpec:
+    defaults = {"producers": 2, "consumers": 1, "interval_ms": 60, "window": 5}
+    return WorkloadSpec("idempotent", "idempotent", {**defaults, **options})
+
+
+def _topic(partitions: int = 1, replicas: int = 3, **configs: str) -> TopicSpec:
+    named = {name.replace("_", "."): value for name, value in configs.items()}
+    return TopicSpec("topic-0", partitions, replicas, named)
+
+
+# -- families ----------------------------------------------------------------------------------------
+
+
+def _failover(random: SimRandom) -> Scenario:
+    """Leaders change again and again while acks=1 writes leave tails behind."""
+    duration_ms = 15_000
+    faults = _some(
+        random,
+        random.randint(3, 8),
+        lambda: _fault(random, "crash", "leader", duration_ms, (50, 4000)),
+        lambda: _fault(random, "freeze", "leader", duration_ms, (2500, 7000)),
+        lambda: _fault(random, "freeze", _broker(random), duration_ms, (300, 4000)),
+        lambda: _fault(random, "cut", _pair(random, "|"), duration_ms, (300, 5000)),
+        lambda: _fault(random, "cut", "leader", duration_ms, (1000, 5000)),
+        lambda: _fault(random, "cut", _pair(random, ">"), duration_ms, (300, 4000)),
+        lambda: _fault(random, "zk_expire", "leader", duration_ms),
+        lambda: _fault(random, "zk_isolate", "leader", duration_ms, (1500, 5000)),
+        lambda: _fault(
+            random, "slow_link", _pair(random, ">"), duration_ms, (1000, 6000), delay_s=0.3
+        ),
+        lambda: _fault(random, "stop", "leader", duration_ms, (200, 3000)),
+    )
+    churn = WorkloadSpec(
+        "churn", "churn", {"interval_ms": 1500, "topics_at_once": 1, "reassign": False}
+    )
+    return Scenario(
+        ClusterSpec(BROKERS, QUICK_LAG | QUICK_SESSIONS),
+        (_topic(random.randint(1, 2), min_insync_replicas=random.choice(("1", "2"))),),
+        (_plain(), _idempotent(producers=1, consumers=0), churn),
+        faults,
+        duration_ms,
+    )
+
+
+def _min_isr(random: SimRandom) -> Scenario:
+    """Followers are away for long, one after the other, while acks=1 writes go on."""
+    duration_ms = 20_000
+    gone = random.sample(range(BROKERS), 2)
+    at_ms = random.randrange(500, 2500)
+    kind = random.choice(("freeze", "crash", "cut"))
+    faults = tuple(
+        Fault(at_ms + random.randrange(400), kind, f"broker-{broker}", 15_000) for broker in gone
+    )
+    return Scenario(
+        ClusterSpec(BROKERS, QUICK_LAG | QUICK_SESSIONS),
+        (_topic(3, min_insync_replicas="2"),),
+        (_plain(acks=[1], consumers=2, interval_ms=150),),
+        tuple(sorted(faults, key=lambda fault: fault.at_ms)),
+        duration_ms,
+    )
+
+
+def _isr(random: SimRandom) -> Scenario:
+    """Followers fall behind and return, and the controller's answers get lost."""
+    duration_ms = 15_000
+    faults = _some(
+        random,
+        random.randint(4, 9),
+        lambda: _fault(random, "cut", _pair(random, "|"), duration_ms, (1600, 4000)),
+        lambda: _fault(random, "cut", _pair(random, ">"), duration_ms, (1600, 4000)),
+        lambda: _fault(random, "freeze", _broker(random), duration_ms, (1000, 2500)),
+        lambda: _fault(random, "crash", _broker(random), duration_ms, (50, 2500)),
+        lambda: _fault(random, "stop", _broker(random), duration_ms, (50, 2500)),
+        lambda: _fault(random, "reset", "controller", duration_ms, chance=0.7),
+        lambda: _fault(random, "cut", "controller", duration_ms, (200, 3000)),
+        lambda: _fault(
+            random, "zk_lose_answer", "controller", duration_ms, skip=random.randrange(6)
+        ),
+        lambda: _fault(
+            random, "slow_link", _pair(random, ">"), duration_ms, (1000, 5000), delay_s=0.5
+        ),
+    )
+    return Scenario(
+        ClusterSpec(BROKERS, QUICK_LAG),
+        (_topic(random.randint(1, 3), min_insync_replicas=random.choice(("1", "2"))),),
+        (_plain(acks=[-1], interval_ms=40, producers=3),),
+        faults,
+        duration_ms,
+    )
+
+
+def _restart(random: SimRandom) -> Scenario:
+    """Brokers are back before anybody has noticed that they were gone, some with records lost."""
+    duration_ms = 15_000
+    faults = _some(
+        random,
+        random.randint(3, 8),
+        lambda: _fault(random, "crash", _broker(random), duration_ms, (5, 400)),
+        lambda: _fault(random, "crash", "leader", duration_ms, (5, 400)),
+        lambda: _fault(random, "crash", "controller", duration_ms, (5, 400)),
+        lambda: _fault(random, "stop", _broker(random), duration_ms, (5, 400)),
+        lambda: _fault(random, "power", _broker(random), duration_ms, (5, 1500)),
+        lambda: _fault(random, "cut", _pair(random, ">"), duration_ms, (300, 3000)),
+        lambda: _fault(
+            random, "slow_link", _pair(random, ">"), duration_ms, (1000, 5000), delay_s=0.5
+        ),
+    )
+    return Scenario(
+        ClusterSpec(BROKERS, QUICK_LAG),
+        (_topic(2, min_insync_replicas=random.choice(("1", "2"))),),
+        (_plain(acks=[-1]), _idempotent(producers=1, consumers=0)),
+        faults,
+        duration_ms,
+    )
+
+
+def _controller(random: SimRandom) -> Scenario:
+    """The controller stands still or is cut off from ZooKeeper while much has to be written."""
+    duration_ms = 15_000
+    faults = _some(
+        random,
+        random.randint(3, 7),
+        lambda: _fault(random, "freeze", "controller", duration_ms, (2500, 6000)),
+        lambda: _fault(random, "freeze", "controller", duration_ms, (2100, 2600)),
+        lambda: _fault(random, "zk_isolate", "controller", duration_ms, (1500, 5000)),
+        lambda: _fault(random, "zk_expire", "controller", duration_ms),
+        lambda: _fault(random, "zk_drop", "controller", duration_ms, (10, 1500), applied=True),
+        lambda: _fault(
+            random, "zk_lose_answer", "controller", duration_ms, skip=random.randrange(9)
+        ),
+        lambda: _fault(random, "crash", _broker(random), duration_ms, (50, 3000)),
+        lambda: _fault(random, "cut", _pair(random, "|"), duration_ms, (1600, 3000)),
+    )
+    churn = WorkloadSpec("churn", "churn", {"interval_ms": 100, "topics_at_once": 3})
+    return Scenario(
+        ClusterSpec(BROKERS, QUICK_LAG | QUICK_SESSIONS),
+        (_topic(3),),
+        (_plain(acks=[-1], producers=1), churn),
+        faults,
+        duration_ms,
+    )
+
+
+def _late_orders(random: SimRandom) -> Scenario:
+    """Orders of the controller arrive a second time, when they are out of date."""
+    duration_ms = 15_000
+    faults = _some(
+        random,
+        random.randint(8, 16),
+        lambda: _fault(random, "late_order", _broker(random), duration_ms),
+        lambda: _fault(random, "late_order", _broker(random), duration_ms),
+        lambda: _fault(random, "late_order", _broker(random), duration_ms, stops=True),
+        lambda: _fault(random, "late_order", _broker(random), duration_ms, stops=True),
+        lambda: _fault(random, "late_order", _broker(random), duration_ms, former_life=True),
+        lambda: _fault(random, "crash", _broker(random), duration_ms, (5, 1500)),
+        lambda: _fault(random, "stop", _broker(random), duration_ms, (5, 1500)),
+        lambda: _fault(random, "zk_expire", "controller", duration_ms),
+    )
+    churn = WorkloadSpec(
+        "churn", "churn", {"interval_ms": 400, "topics_at_once": 1, "acts": ["move", "elect"]}
+    )
+    return Scenario(
+        ClusterSpec(BROKERS, QUICK_LAG | QUICK_SESSIONS),
+        (_topic(2, replicas=2),),
+        (_plain(acks=[-1]), churn),
+        faults,
+        duration_ms,
+    )
+
+
+def _churn(random: SimRandom) -> Scenario:
+    """Topics come and go while brokers are away."""
+    duration_ms = 15_000
+    faults = _some(
+        random,
+        random.randint(3, 7),
+        lambda: _fault(random, "crash", _broker(random), duration_ms, (500, 5000)),
+        lambda: _fault(random, "stop", _broker(random), duration_ms, (500, 5000)),
+        lambda: _fault(random, "freeze", _broker(random), duration_ms, (500, 5000)),
+        lambda: _fault(random, "cut", _broker(random), duration_ms, (500, 5000)),
+        lambda: _fault(random, "zk_expire", _broker(random), duration_ms),
+        lambda: _fault(random, "crash", "controller", duration_ms, (500, 5000)),
+    )
+    churn = WorkloadSpec(
+        "churn",
+        "churn",
+        {"interval_ms": 250, "topics_at_once": 2, "acts": ["topic", "write", "write", "grow"]},
+    )
+    return Scenario(
+        ClusterSpec(BROKERS, QUICK_LAG | QUICK_SESSIONS), (), (churn,), faults, duration_ms
+    )
+
+
+def _reassign(random: SimRandom) -> Scenario:
+    """Replicas move all the time, topics that move are deleted, brokers come and go."""
+    duration_ms = 15_000
+    faults = _some(
+        random,
+        random.randint(2, 7),
+        lambda: _fault(random, "crash", _broker(random), duration_ms, (50, 4000)),
+        lambda: _fault(random, "crash", "controller", duration_ms, (50, 4000)),
+        lambda: _fault(random, "stop", _broker(random), duration_ms, (50, 4000)),
+        lambda: _fault(random, "freeze", _broker(random), duration_ms, (500, 4000)),
+        lambda: _fault(random, "cut", _pair(random, "|"), duration_ms, (500, 4000)),
+    )
+    churn = WorkloadSpec(
+        "churn",
+        "churn",
+        {
+            "interval_ms": 400,
+            "topics_at_once": 1,
+            "acts": ["move", "move", "move", "topic", "move-own"],
+        },
+    )
+    return Scenario(
+        ClusterSpec(BROKERS, QUICK_LAG | QUICK_SESSIONS),
+        (_topic(2, replicas=random.choice((1, 2, 2)), min_insync_replicas="1"),),
+        (_plain(acks=[-1]), churn),
+        faults,
+        duration_ms,
+    )
+
+
+def _retention(random: SimRandom) -> Scenario:
+    """Small segments and little room, while followers lag behind."""
+    duration_ms = 15_000
+    faults = _some(
+        random,
+        random.randint(2, 5),
+        lambda: _fault(random, "freeze", _broker(random), duration_ms, (500, 6000)),
+        lambda: _fault(random, "cut", _pair(random, "|"), duration_ms, (500, 6000)),
+        lambda: _fault(random, "crash", "leader", duration_ms, (500, 6000)),
+        lambda: _fault(
+            random, "slow_link", _pair(random, ">"), duration_ms, (1000, 5000), delay_s=0.5
+        ),
+    )
+    return Scenario(
+        ClusterSpec(
+            BROKERS,
+            {
+                "log.retention.check.interval.ms": "200",
+                "log.initial.task.delay.ms": "200",
+            },
+        ),
+        (_topic(1, segment_bytes="1024", retention_bytes="2048", min_insync_replicas="1"),),
+        (_plain(acks=[1], interval_ms=30, producers=2, consumers=2),),
+        faults,
+        duration_ms,
+    )
+
+
+def _power(random: SimRandom) -> Scenario:
+    """Machines lose power, in the middle of whatever they do."""
+    duration_ms = 15_000
+    faults = _some(
+        random,
+        random.randint(2, 5),
+        lambda: _fault(random, "power", _broker(random), duration_ms, (200, 3000)),
+        lambda: _fault(random, "power", "leader", duration_ms, (200, 3000)),
+        lambda: _fault(
+            random,
+            "power_at_operation",
+            _broker(random),
+            duration_ms,
+            (200, 3000),
+            after=random.randrange(60),
+        ),
+        lambda: _fault(random, "stop", _broker(random), duration_ms, (200, 1500)),
+    )
+    return Scenario(
+        ClusterSpec(BROKERS, QUICK_LAG),
+        (_topic(2, segment_bytes=random.choice(("1024", "1048576"))),),
+        (_plain(acks=[-1], value_bytes=200), _idempotent(producers=1, consumers=0)),
+        faults,
+        duration_ms,
+    )
+
+
+def _producers(random: SimRandom) -> Scenario:
+    """Idempotent producers that never know whether their batches have arrived."""
+    duration_ms = 12_000
+    faults = _some(
+        random,
+        random.randint(3, 9),
+        lambda: _fault(random, "reset", "leader", duration_ms, chance=1.0),
+        lambda: _fault(random, "reset", _broker(random), duration_ms, chance=0.6),
+        lambda: _fault(random, "stop", "leader", duration_ms, (100, 2500)),
+        lambda: _fault(random, "crash", "leader", duration_ms, (100, 2500)),
+        lambda: _fault(random, "freeze", "leader", duration_ms, (500, 7000)),
+        lambda: _fault(random, "loss", "", duration_ms, (500, 2000), part=0.3),
+    )
+    return Scenario(
+        ClusterSpec(BROKERS, QUICK_LAG | QUICK_SESSIONS),
+        (_topic(2, segment_bytes=random.choice(("1024", "4096", "1048576"))),),
+        (_idempotent(producers=3, interval_ms=30),),
+        faults,
+        duration_ms,
+    )
+
+
+def _disk(random: SimRandom) -> Scenario:
+    """One of two log directories of a broker fails now and then."""
+    duration_ms = 12_000
+    faults = _some(
+        random,
+        random.randint(1, 3),
+        lambda: _fault(
+            random,
+            "bad_directory",
+            _broker(random),
+            duration_ms,
+            (200, 3000),
+            directory=random.choice(("/data", "/more")),
+        ),
+    )
+    return Scenario(
+        ClusterSpec(BROKERS, QUICK_LAG | {"log.dirs": "/data,/more"}),
+        (_topic(4, min_insync_replicas="1"),),
+        (_plain(acks=[-1, 1], interval_ms=30), _idempotent(producers=1, consumers=0)),
+        faults,
+        duration_ms,
+    )
+
+
+def _groups(random: SimRandom) -> Scenario:
+    """Members fall silent for longer than they may, coordinators change."""
+    duration_ms = 20_000
+    faults = _some(
+        random,
+        random.randint(1, 5),
+        lambda: _fault(random, "crash", _broker(random), duration_ms, (100, 4000)),
+        lambda: _fault(random, "stop", _broker(random), duration_ms, (100, 4000)),
+        lambda: _fault(random, "freeze", _broker(random), duration_ms, (500, 4000)),
+        lambda: _fault(random, "reset", _broker(random), duration_ms, chance=0.6),
+        lambda: _fault(random, "cut", _pair(random, "|"), duration_ms, (500, 5000)),
+    )
+    group = WorkloadSpec(
+        "groups",
+        "group",
+        {
+            "members": random.randint(2, 4),
+            "cooperative": random.random() < 0.5,
+            "static": random.random() < 0.6,
+            "leave_chance": random.choice((0.0, 0.02)),
+            "vanish_chance": random.choice((0.02, 0.05)),
+            "vanish_ms": random.choice((4000, 7000)),
+            "session_timeout_ms": 6000,
+            "rebalance_timeout_ms": 2500,
+            "interval_ms": 150,
+            "forgetful": random.random() < 0.7,
+        },
+    )
+    return Scenario(
+        ClusterSpec(BROKERS, QUICK_SESSIONS | {"group.min.session.timeout.ms": "1000"} | QUICK_LAG),
+        (_topic(4),),
+        (group,),
+        faults,
+        duration_ms,
+    )
+
+
+def _session(random: SimRandom) -> Scenario:
+    """Sessions with ZooKeeper end at any moment."""
+    duration_ms = 12_000
+    faults = _some(
+        random,
+        random.randint(2, 7),
+        lambda: _fault(random, "zk_expire", _broker(random), duration_ms),
+        lambda: _fault(random, "zk_expire", "controller", duration_ms),
+        lambda: _fault(random, "zk_isolate", _broker(random), duration_ms, (500, 5000)),
+        lambda: _fault(random, "zk_isolate", "controller", duration_ms, (500, 5000)),
+        lambda: _fault(random, "zk_drop", _broker(random), duration_ms, (10, 4000)),
+        lambda: _fault(
+            random, "zk_lose_answer", "controller", duration_ms, skip=random.randrange(9)
+        ),
+        lambda: _fault(random, "zk_down", "", duration_ms, (500, 4000)),
+    )
+    churn = WorkloadSpec("churn", "churn", {"interval_ms": 500, "topics_at_once": 1})
+    return Scenario(
+        ClusterSpec(BROKERS, QUICK_LAG | QUICK_SESSIONS),
+        (_topic(2),),
+        (_plain(acks=[-1]), churn),
+        faults,
+        duration_ms,
+    )
+
+
+def _shutdown(random: SimRandom) -> Scenario:
+    """Nothing but orderly stops, far apart: clients should hardly notice."""
+    faults = tuple(
+        Fault(at_ms + random.randrange(1500), "stop", _broker(random), random.randrange(500, 2500))
+        for at_ms in (2000, 9000)
+    )
+    return Scenario(
+        ClusterSpec(BROKERS, {"replica.lag.time.max.ms": "6000"}),
+        (_topic(2),),
+        (_plain(acks=[-1], interval_ms=50, producers=2, patience_ms=2000),),
+        faults,
+        16_000,
+    )
+
+
+FAMILIES: Final[Mapping[str, Callable[[SimRandom], Scenario]]] = {
+    "failover": _failover,
+    "min-isr": _min_isr,
+    "isr": _isr,
+    "restart": _restart,
+    "controller": _controller,
+    "late-orders": _late_orders,
+    "churn": _churn,
+    "reassign": _reassign,
+    "retention": _retention,
+    "power": _power,
+    "producers": _producers,
+    "disk": _disk,
+    "groups": _groups,
+    "session": _session,
+    "shutdown": _shutdown,
+}

@@ -1,0 +1,100 @@
+"""Orders of the controller that arrive a second time, when they are out of date.
+
+A broker may read a request from a connection that its sender has long given up: the sender has sent
+it again, has gone on, or is controller no more.  The simulated network delivers no bytes of a dead
+connection, so each broker's LeaderAndIsr and StopReplica are kept here, over its restarts, to be
+handed in once more.  Whatever a broker checks in an order must make that harmless.  Left out is what
+Kafka itself cannot tell from a fresh order: StopReplica of a topic deletion carries no epoch.
+"""
+
+import copy
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from twisted.internet.defer import Deferred
+
+from kafkalike.broker.handlers.request import RequestContext, Route
+from kafkalike.messages.control import LeaderAndIsrRequest, StopReplicaRequest
+from kafkalike.runtime.tasks import as_deferred
+
+from .process import Process, SimRandom
+
+if TYPE_CHECKING:
+    from .world import World
+
+KEPT: Final = 200
+_KINDS: Final = (LeaderAndIsrRequest, StopReplicaRequest)
+
+
+class _Order(NamedTuple):
+    life: int
+    request: Any
+    context: RequestContext
+
+
+class KeptOrders:
+    """The orders that one broker has had."""
+
+    def __init__(self, world: "World", host: str) -> None:
+        self._world = world
+        self._host = host
+        self._orders: deque[_Order] = deque(maxlen=KEPT)
+        self._handlers: dict[type[Any], Callable[..., Any]] = {}
+        self._life = 0
+        self._process: Process | None = None
+
+    def wrapper(self, life: int, process: Process) -> Callable[[Route], Route]:
+        """What the broker's Node puts around its handlers in this life."""
+        self._life = life
+        self._process = process
+        self._handlers = {}
+
+        def wrap(route: Route) -> Route:
+            if route.request_class not in _KINDS:
+                return route
+            handler = route.handler
+            self._handlers[route.request_class] = handler
+
+            def keep(request: Any, context: RequestContext) -> Any:
+                if _can_be_late(request):
+                    self._orders.append(_Order(life, copy.deepcopy(request), context))
+                return handler(request, context)
+
+            return replace(route, handler=keep)
+
+        return wrap
+
+    def repeat(self, random: SimRandom, *, stops: bool, former_life: bool) -> None:
+        """Hand in one of the kept orders; with `stops` a StopReplica, with `former_life` one from
+        before the last start.  Nothing happens when there is none, or the broker does not run."""
+        fitting = [
+            order
+            for order in self._orders
+            if (not stops or isinstance(order.request, StopReplicaRequest))
+            and (not former_life or order.life < self._life)
+        ]
+        process = self._process
+        if not fitting or process is None or not process.is_running:
+            return
+        order = random.choice(fitting)
+        kind = type(order.request)
+        handler = self._handlers.get(kind)
+        if handler is None:
+            return
+        self._world.trace("late order", host=self._host, order=kind.__name__, life=order.life)
+
+        def hand_in() -> None:
+            answer = handler(copy.deepcopy(order.request), order.context)
+            if isinstance(answer, Deferred) or hasattr(answer, "__await__"):
+                as_deferred(answer).addErrback(lambda _: None)  # nobody waits for it
+
+        process.enter(hand_in)
+
+
+def _can_be_late(request: Any) -> bool:
+    if isinstance(request, StopReplicaRequest):
+        states = [state for topic in request.topic_states for state in topic.partition_states]
+        return bool(states) and all(state.leader_epoch >= 0 for state in states)
+    return True
