@@ -64,7 +64,8 @@ class SimBroker:
         self.wanted = False
         """Whether it is meant to be up: a supervisor starts it again when it ends by itself."""
         self.lives = 0
-        self.sync_fails = False
+        self.failing_dir: str | None = None
+        """Beginning of the paths where `sync` fails."""
         self.sync_delay_s = 0.0
         """Added to what a device takes for each `sync`."""
         self.bad_directory = ""
@@ -88,6 +89,10 @@ class SimBroker:
 
     def _now_ms(self) -> int:
         return self._world.clock.now_ms() + self.skew_ms
+
+    @property
+    def log_dirs(self) -> list[str]:
+        return self._properties["log.dirs"].split(",")
 
     # -- state ---------------------------------------------------------------------------------
 
@@ -307,7 +312,12 @@ class SimBroker:
             return
         if self.process is None:
             raise StorageError(f"{path}: the process has ended")
-        if self.sync_fails and operation in ("sync", "sync_dir"):
+        failing = self.failing_dir
+        if (
+            failing is not None
+            and operation in ("sync", "sync_dir")
+            and (path + "/").startswith(failing + "/")
+        ):
             raise StorageError(f"{path}: Input/output error")
         if self.bad_directory and path.startswith(self.bad_directory) and operation in _WRITES:
             raise StorageError(f"{path}: Input/output error")

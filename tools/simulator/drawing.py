@@ -36,6 +36,8 @@ def _draw_properties(random: SimRandom) -> dict[str, str]:
         properties["replica.high.watermark.checkpoint.interval.ms"] = "500"
     if random.random() < 0.2:
         properties["log.segment.bytes"] = "4096"
+    if random.random() < 0.25:
+        properties["log.dirs"] = "/data,/more"
     return properties
 
 

@@ -62,9 +62,11 @@ class Trouble:
         world.links.heal_all()
         if not world.zk.serving:
             world.zk.start_serving()
+        for client in world.client_processes():
+            client.thaw()
         for broker in world.brokers.values():
             broker.free_disk()
-            broker.sync_fails = False
+            broker.failing_dir = None
             broker.sync_delay_s = 0.0
             broker.bad_directory = ""
             broker.on_operation = None
@@ -204,6 +206,16 @@ class Trouble:
         broker.freeze()
         return broker.thaw
 
+    def freeze_client(self, fault: Fault) -> Undo | None:
+        """A client stands still, for instance a group's member, which is then taken for dead."""
+        clients = self._world.client_processes()
+        if not clients:
+            return None
+        client = self._random.choice(clients)
+        self._world.trace("client frozen", name=client.name)
+        client.freeze()
+        return client.thaw
+
     # -- links ---------------------------------------------------------------------------------
 
     def cut(self, fault: Fault) -> Undo:
@@ -267,11 +279,14 @@ class Trouble:
         return broker.free_disk
 
     def failed_sync(self, fault: Fault) -> Undo:
+        """The device behind one log directory, or all, fails to sync: `dir` counts from 0."""
         broker = self.broker(fault)
-        broker.sync_fails = True
+        number = fault.args.get("dir")
+        dirs = broker.log_dirs
+        broker.failing_dir = "" if number is None else dirs[int(number) % len(dirs)]
 
         def heal() -> None:
-            broker.sync_fails = False
+            broker.failing_dir = None
 
         return heal
 
@@ -386,6 +401,9 @@ FAULTS: Final[dict[str, FaultKind]] = {
         weight=2,
     ),
     "freeze": FaultKind(Trouble.freeze, lasts_ms=(300, 12_000), weight=4),
+    "freeze_client": FaultKind(
+        Trouble.freeze_client, takes_away=False, lasts_ms=(300, 12_000), weight=2, targets=("",)
+    ),
     "cut": FaultKind(
         Trouble.cut, lasts_ms=(300, 12_000), weight=4, targets=("any", "controller", ">", ">", "|")
     ),
@@ -423,7 +441,12 @@ FAULTS: Final[dict[str, FaultKind]] = {
         draw=lambda random: {"room_bytes": random.randrange(4000)},
         weight=1,
     ),
-    "failed_sync": FaultKind(Trouble.failed_sync, lasts_ms=(500, 8000), weight=1),
+    "failed_sync": FaultKind(
+        Trouble.failed_sync,
+        lasts_ms=(500, 8000),
+        draw=lambda random: {"dir": random.randrange(2)} if random.random() < 0.7 else {},
+        weight=2,
+    ),
     "slow_sync": FaultKind(
         Trouble.slow_sync,
         takes_away=False,
@@ -459,8 +482,21 @@ FAULTS: Final[dict[str, FaultKind]] = {
         weight=1,
         targets=("",),
     ),
-    "bad_directory": FaultKind(Trouble.bad_directory, lasts_ms=(500, 8000), weight=0),
-    "late_order": FaultKind(Trouble.late_order, takes_away=False, weight=0),
+    "bad_directory": FaultKind(
+        Trouble.bad_directory,
+        lasts_ms=(500, 8000),
+        draw=lambda random: {"directory": random.choice(("/data", "/more"))},
+        weight=1,
+    ),
+    "late_order": FaultKind(
+        Trouble.late_order,
+        takes_away=False,
+        draw=lambda random: {
+            "stops": random.random() < 0.4,
+            "former_life": random.random() < 0.4,
+        },
+        weight=2,
+    ),
 }
 
 

@@ -177,6 +177,10 @@ class World:
         self.client_runtime(host)
         return self._processes[host]
 
+    def client_processes(self) -> list[Process]:
+        """All clients so far, in the order of their coming."""
+        return list(self._processes.values())
+
     def bootstrap(self) -> list[tuple[str, int]]:
         """Addresses of all brokers, up or not."""
         return [(broker.host, broker.port) for broker in self.brokers.values()]
