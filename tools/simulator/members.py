@@ -237,12 +237,13 @@ class GroupMember(Reader):
         return response
 
     async def _ask_sync(self, joined: JoinGroupResponse) -> bytes:
+        if joined.leader == self.member_id:
+            await self._learn_topics()
         operation = self.history.invoke(
             self.name, Sync(self.group, self.member_id, self.generation)
         )
         assignments = []
         if joined.leader == self.member_id:
-            await self.refresh(self._topics)
             assignments = [
                 SyncGroupRequest.SyncGroupRequestAssignment(
                     member_id=member, assignment=encode_versioned(assignment, 1)
@@ -270,6 +271,14 @@ class GroupMember(Reader):
             Assigned(self.group, self.member_id, self.generation, self._decode(assignment)),
         )
         return assignment
+
+    async def _learn_topics(self) -> None:
+        """Who assigns must know what there is.  A broker that has just started has heard of brokers
+        first, and of partitions a moment later."""
+        await self.refresh(self._topics)
+        known = {one.topic for one in self.partitions}
+        if not known.issuperset(self._topics):
+            raise NotKnown(f"partitions of {self._topics}")
 
     async def _asked(self, operation: int, work: Any) -> Any:
         try:
