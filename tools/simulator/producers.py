@@ -76,7 +76,7 @@ class Producer(SimClient):
         `value_bytes`: values are padded to this length; `patience_s`: a plain attempt that takes
         longer goes into the history as `Slow` (0: whatever it takes)."""
         super().__init__(name, ports)
-        self._partitions = partitions
+        self.partitions_to_write = partitions
         self._idempotent = idempotent
         self.acks = -1 if idempotent else acks
         self._interval_s = interval_s
@@ -102,7 +102,7 @@ class Producer(SimClient):
         lane = self._idempotent_lane if self._idempotent else self._plain_lane
         if self._idempotent:
             await self._init_producer_id()
-        await together([lane(partition) for partition in self._partitions])
+        await together([lane(partition) for partition in self.partitions_to_write])
 
     # -- both ------------------------------------------------------------------------------------
 
@@ -147,7 +147,7 @@ class Producer(SimClient):
             return False
         values = self._new_values(partition)
         operation = self.history.invoke(self.name, Produce(partition, values, self.acks))
-        await self._attempt(partition, broker, operation, values)
+        await self.attempt(partition, broker, operation, values)
         return self.acknowledged > before
 
     # -- plain -----------------------------------------------------------------------------------
@@ -163,15 +163,16 @@ class Producer(SimClient):
                 continue
             operation = self.history.invoke(self.name, Produce(partition, values, self.acks))
             begun_s = self.clock.monotonic()
-            await self._attempt(partition, broker, operation, values)
+            await self.attempt(partition, broker, operation, values)
             seconds = self.clock.monotonic() - begun_s
             if 0 < self._patience_s < seconds:
                 self.history.note(self.name, Slow(partition, broker, seconds, self._patience_s))
             await self.pause(self._interval_s)
 
-    async def _attempt(
+    async def attempt(
         self, partition: TopicPartition, broker: int, operation: int, values: tuple[bytes, ...]
     ) -> None:
+        """One plain Produce and its outcome in the history; nothing is sent a second time."""
         try:
             response = await self.ask_at(
                 self.brokers[broker],
