@@ -87,6 +87,8 @@ class LocalCoordination:
         self.serving = True
         self._delay_s = delay_s
         self._clients: list[LocalZkClient] = []
+        self._opened: dict[int, None] = {}
+        """Sessions that clients of ours opened."""
         outside = self.tree.create_session(0, clock.now_ms(), bytes(_PASSWORD_BYTES))
         self._outside = Caller(outside.session_id, "127.0.0.1", lambda *_: None)
 
@@ -105,7 +107,8 @@ class LocalCoordination:
 
     def forget(self, client: "LocalZkClient") -> None:
         """The client will never be used again."""
-        self._clients.remove(client)
+        if client in self._clients:
+            self._clients.remove(client)
 
     def stop_serving(self, *, applied: bool = False) -> None:
         """The service is away: all connections break, none can be made.  Sessions do not age."""
@@ -119,6 +122,21 @@ class LocalCoordination:
         self.serving = True
         for client in self._clients:
             client.restore_connection()
+        owned = {client.session_id for client in self._clients}
+        for session_id in [one for one in self._opened if one in self.tree.sessions]:
+            if session_id not in owned:
+                timeout_s = self.tree.sessions[session_id].timeout_ms / 1000
+                self.clock.call_later(timeout_s, self._end, session_id)
+
+    def opened(self, session_id: int) -> None:
+        """A client has opened a session."""
+        self._opened = {one: None for one in self._opened if one in self.tree.sessions}
+        self._opened[session_id] = None
+
+    def _end(self, session_id: int) -> None:
+        """A session that nobody owns any more is over."""
+        if session_id in self.tree.sessions:
+            self.tree.close_session(session_id, self.clock.now_ms())
 
     def get(self, path: str) -> bytes | None:
         return self.tree.get_data(self._outside, path)[0]
@@ -421,6 +439,8 @@ class LocalZkClient:
     def restore_connection(self) -> None:
         """Let the client reattach: CONNECTED, or EXPIRED when its session is gone meanwhile."""
         self._down = False
+        if self._frozen or self._isolated:
+            self._age()  # it cannot use the chance
         if self._state is SessionState.SUSPENDED:
             self._clock.call_later(self._delay(), self._reattach)
 
@@ -445,7 +465,8 @@ class LocalZkClient:
         self._lose_link()
         self._drop_watches()
         self._listeners.clear()
-        self.coordination.forget(self)
+        if not self._session_id:
+            self.coordination.forget(self)
 
     def thaw(self) -> None:
         """Go on: what waited is delivered; then the client finds out what became of its session."""
@@ -554,6 +575,7 @@ class LocalZkClient:
         password = self._tree.next_session_id.to_bytes(_PASSWORD_BYTES, "big")
         session = self._tree.create_session(self.session_timeout_ms, now_ms, password)
         self._session_id, self._password = session.session_id, password
+        self.coordination.opened(session.session_id)
         self._expiry_timer = None  # a session left behind keeps its own countdown
         link = self._new_link()
         for count in range(1, len(self.chroot.split("/"))):
@@ -657,7 +679,9 @@ class LocalZkClient:
         self._expiry_timer = None
         if session_id in self._tree.sessions:
             self._tree.close_session(session_id, self._clock.now_ms())
-        if session_id == self._session_id and self._link is not None:
+        if self._abandoned:
+            self.coordination.forget(self)
+        elif session_id == self._session_id and self._link is not None:
             self._server_cut()
 
     def _resume(self) -> None:

@@ -314,6 +314,37 @@ def test_sessions_outlive_an_outage_of_the_service(world: World) -> None:
     assert world.zk.stat("/e") is not None
 
 
+def test_the_dead_and_the_frozen_expire_after_an_outage(world: World) -> None:
+    clients = [world.client(session_timeout_ms=6000) for _ in range(4)]
+    for number, client in enumerate(clients):
+        world.do(client.create(f"/e{number}", b"", ephemeral=True))
+    clients[0].freeze()
+    world.zk.stop_serving()
+    clients[1].freeze()
+    clients[2].abandon()
+    world.do(clients[3].close())
+    world.clock.advance(600.0)
+    world.zk.start_serving()
+    world.clock.advance(5.9)
+    assert all(world.zk.stat(f"/e{number}") is not None for number in range(4))
+    world.clock.advance(0.2)
+    assert all(world.zk.stat(f"/e{number}") is None for number in range(4))
+
+
+def test_an_abandoned_client_is_not_heard_of_again(world: World) -> None:
+    client = world.client(session_timeout_ms=6000)
+    world.do(client.create("/e", b"", ephemeral=True))
+    asked = client.get("/e")
+    client.abandon()
+    world.clock.advance(5.9)
+    assert world.zk.stat("/e") is not None
+    assert not asked.called
+    assert not client.get("/e").called
+    world.clock.advance(0.2)
+    assert world.zk.stat("/e") is None
+    assert world.clock.pending() == 0
+
+
 def test_close_ends_the_session(world: World) -> None:
     client = world.client()
     world.do(client.create("/e", b"", ephemeral=True))
