@@ -43,6 +43,7 @@ SETTINGS: Final = {
     "zookeeper_connection_timeout_ms": "30000",
 }
 
+FAILED: Final = "request failed request="
 ALL_DISKS_FULL: Final = "all log directories have failed"
 
 Way = tuple[End, End]
@@ -89,13 +90,11 @@ class ChaosBroker(BrokerProcess):
 
     def replicas(self, topic: str) -> dict[int, Replica]:
         """Partition -> files."""
-        found: dict[int, Replica] = {}
-        for disk in self.disks:
-            for folder in disk.path.glob(f"{topic}-*"):
-                name, _, partition = folder.name.rpartition("-")
-                if name == topic and partition.isdigit() and folder.is_dir():
-                    found[int(partition)] = Replica.read(folder)
-        return found
+        return {
+            partition: Replica.read(folder)
+            for disk in self.disks
+            for partition, folder in partitions_in(disk.path, topic)
+        }
 
     def entries(self, stem: str) -> Iterator[Any]:
         for name in file_names(stem):
@@ -301,7 +300,7 @@ class Field:
             lines = broker.log().splitlines()
             for number, line in enumerate(lines):
                 bad = "] CRITICAL" in line and ALL_DISKS_FULL not in line
-                if line.startswith("Traceback") or bad:
+                if line.startswith("Traceback") or bad or FAILED in line:
                     text = " / ".join(lines[max(0, number - 1) : number + 1])
                     rest = lines[number + 1 :]
                     end = next((after for after in rest if after[:1] not in ("", " ", "\t")), "")
@@ -321,6 +320,16 @@ def wait_for(probe: Callable[[], str | None], limit_s: float, pause_s: float = 0
         time.sleep(pause_s)
 
 
+def partitions_in(path: Path, topic: str) -> list[tuple[int, Path]]:
+    """The partitions of a topic in a log directory; what is being deleted or moved is left out."""
+    found = []
+    for folder in path.glob(f"{topic}-*"):
+        name, _, partition = folder.name.rpartition("-")
+        if name == topic and partition.isdigit() and folder.is_dir():
+            found.append((int(partition), folder))
+    return sorted(found)
+
+
 def tear(broker: ChaosBroker, choose: Any) -> str:
     """Damage the ends of a killed broker's logs as a power cut does; what was done.
 
@@ -331,12 +340,11 @@ def tear(broker: ChaosBroker, choose: Any) -> str:
     done: list[str] = []
     for disk in broker.disks:
         recovery = offsets_in(disk.path / "recovery-point-offset-checkpoint")
-        for folder in sorted(disk.path.glob(f"{TOPIC}-*")):
+        for partition, folder in partitions_in(disk.path, TOPIC):
             segments = sorted(folder.glob("*.log"), key=lambda path: int(path.stem))
             if not segments or choose.random() < 0.3:
                 continue
             last = segments[-1]
-            partition = int(folder.name.rpartition("-")[2])
             safe = _position_of(last, recovery.get((TOPIC, partition), 0))
             size = last.stat().st_size
             if safe >= size:
