@@ -116,6 +116,12 @@ class SimBroker:
         """Whether it takes itself for the active controller."""
         return self.is_running and self.node is not None and self.node._controller.is_active
 
+    @property
+    def has_offline_dir(self) -> bool:
+        """Whether a log directory failed in this life of the broker."""
+        node = self.node
+        return node is not None and node.is_running and bool(node._parts.logs.offline_dirs)
+
     def log(self, partition: TopicPartition) -> Any:
         """The `Log` of a partition hosted here (of a running process), or None."""
         if not self.is_running:
@@ -230,6 +236,16 @@ class SimBroker:
     def _stop(self, process: Process, node: Node) -> None:
         node.stop(controlled=True).addBoth(lambda _: self._ended(process))
 
+    def restart(self) -> None:
+        """Stop in order, start again."""
+
+        def start(_: None) -> None:
+            if not self.is_up:
+                self.start()
+
+        self.stop().addCallback(start)
+        self.wanted = True
+
     def crash(self, *, lose_unsynced: bool = False, torn_tail: bool = False) -> None:
         """The process ends at once.  With `lose_unsynced` the machine loses power: writes that were
         not synced are gone; with `torn_tail` some prefix of them, torn at any byte, survives.
@@ -261,7 +277,7 @@ class SimBroker:
         self._world.graveyard.append(node)
         stopping, self._stopping = self._stopping, None
         if stopping is not None:
-            stopping.callback(None)
+            self._world.clock.call_soon(stopping.callback, None)
 
     def freeze(self) -> None:
         """SIGSTOP: the process stands still, its connections stay open, its session ages."""

@@ -76,7 +76,9 @@ class Trouble:
             if broker.zk is not None:
                 broker.zk.heal()
                 broker.zk.restore_connection()
-            if broker is not self._shorter:
+            if broker.has_offline_dir:
+                broker.restart()  # a directory that failed stays away for this life
+            elif broker is not self._shorter:
                 broker.start()
 
     # -- targets -------------------------------------------------------------------------------
