@@ -64,6 +64,17 @@ class BrokerStarted:
 
 
 @dataclass(slots=True, frozen=True)
+class LogIsShorter:
+    """At its start a log of this broker ends below the high watermark that it had: records are lost.
+    This broker is the whole ISR of `leader_epoch`, and says so when it registers (ADR 0008)."""
+
+    partition: TopicPartition
+    leader_epoch: int
+    log_end_offset: int
+    high_watermark: int
+
+
+@dataclass(slots=True, frozen=True)
 class BrokerStopped:
     """This broker stops in order: its listeners are closed."""
 
@@ -365,7 +376,7 @@ def _plain(value: object) -> Any:
         return list(value)
     if isinstance(value, PartitionState):
         state = value.leader_and_isr
-        return {
+        plain = {
             "leader": state.leader,
             "leader_epoch": state.leader_epoch,
             "isr": list(state.isr),
@@ -373,6 +384,9 @@ def _plain(value: object) -> Any:
             "partition_epoch": state.partition_epoch,
             "controller_epoch": value.controller_epoch,
         }
+        if value.former is not None:
+            plain["former_isr"] = [broker_id for broker_id, _ in value.former.epochs]
+        return plain
     if isinstance(value, ReplicaAssignment):
         return {
             "replicas": list(value.replicas),

@@ -28,7 +28,7 @@ from kafkalike.net.client import BrokerClient
 from kafkalike.net.peers import PeerAddress, Peers
 from kafkalike.runtime.ports import Runtime
 from kafkalike.runtime.tasks import Tasks, TimedOut, TimerWheel, sleep, timeout
-from kafkalike.types import Endpoint
+from kafkalike.types import NO_BROKER_EPOCH, Endpoint, TopicPartition
 from kafkalike.zk import admin as zk_admin
 from kafkalike.zk import topics as zk_topics
 from kafkalike.zk.client import OperationTimeout, SessionExpired, SessionState, ZkClient, ZkError
@@ -46,6 +46,7 @@ from .cluster.loggers import Loggers
 from .cluster.metadata_cache import MetadataCache, MetadataUpdate
 from .cluster.presence import Departure, Presence, across_sessions
 from .cluster.producer_ids import ProducerIds
+from .cluster.standing import read_standing
 from .cluster.topic_admin import TopicAdmin
 from .cluster.topic_names import GROUP_METADATA_TOPIC
 from .coordinator.group_settings import GroupConfigs
@@ -68,7 +69,7 @@ from .handlers.produce import ProduceApi
 from .handlers.request import Route
 from .handlers.topics import DeleteRecordsApi, TopicsApi
 from .handlers.transactions import ProducerIdApi
-from .journal import BrokerStarted, BrokerStopped, Journal
+from .journal import BrokerStarted, BrokerStopped, Journal, LogIsShorter
 from .log.manager import LogManager
 from .replica.fetch_session import FetchSessions
 from .replica.manager import ReplicaManager
@@ -201,6 +202,7 @@ class Node:
         self._features.start()
         self._server.start()
         parts.presence.endpoints = self._advertised()
+        await self._across_sessions(self._look_at_logs)
         await self._across_sessions(parts.presence.register)
         self.zk.add_listener(self._session_changed)
         self._registered = True
@@ -216,6 +218,40 @@ class Node:
     async def _across_sessions(self, step: Callable[[], Awaitable[T]]) -> T:
         limit_s = self._zk_timeout_s()
         return await across_sessions(self.zk, self.runtime.clock, limit_s, self._logger, step)
+
+    async def _look_at_logs(self) -> None:
+        """What they are now, beside what ZooKeeper says of them, goes into the registration."""
+        if not self.config.own.kafkalike_last_replica_defence:
+            return
+        logs = self._parts.logs
+        shorter = {tp: end for tp, end in logs.shortened_logs().items() if self._may_be_safer(tp)}
+        standing = await read_standing(
+            self.zk,
+            self.config.broker_id,
+            short=shorter,
+            stopped_in={
+                tp: e for tp, e in logs.closed_in_order().items() if self._may_be_safer(tp)
+            },
+        )
+        self._parts.presence.standing = standing
+        for partition, leader_epoch in standing.short_logs.items():
+            log = logs.get_log(partition)
+            end_offset = -1 if log is None else log.log_end_offset
+            self._logger.warning(
+                "records are lost: the log ends below the high watermark it had partition=%s"
+                " log_end_offset=%d high_watermark=%d",
+                partition,
+                end_offset,
+                shorter[partition],
+            )
+            self._journal.note(
+                LogIsShorter(partition, leader_epoch, end_offset, shorter[partition])
+            )
+
+    def _may_be_safer(self, partition: TopicPartition) -> bool:
+        """With min.insync.replicas=1 a leader acknowledges alone: nobody else is safer."""
+        log = self._parts.logs.get_log(partition)
+        return log is not None and log.config.min_insync_replicas > 1
 
     async def _connect(self) -> None:
         limit_s = self._zk_timeout_s()
@@ -366,6 +402,7 @@ class Node:
             leader_imbalance_per_broker_percentage=config.leader_imbalance_per_broker_percentage,
             request_timeout_s=config.request_timeout_ms / 1000,
             zookeeper_connection_timeout_s=self._zk_timeout_s(),
+            last_replica_defence=config.own.kafkalike_last_replica_defence,
         )
         ports = ControllerPorts(
             zk=self.zk,
@@ -374,6 +411,7 @@ class Node:
             connect=self._connect_control,
             register=self._parts.presence.register,
             unclean_default=lambda: dynamic.broker.unclean_leader_election_enable,
+            min_isr_default=lambda: dynamic.broker.min_insync_replicas,
             logger=logging.getLogger("kafkalike.controller"),
             state_change_logger=logging.getLogger("kafkalike.state_change"),
             wait_for_features=self._features.wait_for,
@@ -616,7 +654,9 @@ class Node:
         await self._bounded(self._tasks.stop(), DRAIN_S, "ending background work")
         if hasattr(self, "_parts"):
             parts = self._parts
-            await self._bounded(parts.logs.shutdown(), LOG_CLOSE_S, "closing logs")
+            await self._bounded(
+                parts.logs.shutdown(self._ending_life()), LOG_CLOSE_S, "closing logs"
+            )
             await self._bounded(parts.config_sync.stop(), DRAIN_S, "ending notifications")
         if hasattr(self, "_controller"):
             await self._bounded(self._controller.stop(), DRAIN_S, "leaving office")
@@ -627,6 +667,12 @@ class Node:
         await self._bounded(self.zk.close(), SESSION_CLOSE_S, "closing the ZooKeeper session")
         self._wheel.stop()
         self._logger.info("stopped broker=%d at_s=%.3f", self.config.broker_id, clock.monotonic())
+
+    def _ending_life(self) -> int:
+        """What the mark of a clean stop says; nothing where the defence is switched off."""
+        if not self.config.own.kafkalike_last_replica_defence:
+            return NO_BROKER_EPOCH
+        return self._parts.presence.broker_epoch
 
     async def _depart(self) -> None:
         parts, runtime = self._parts, self.runtime

@@ -43,6 +43,8 @@ class ControllerContext:
 
     brokers: dict[int, Broker] = field(default_factory=dict)
     """Registered brokers, those shutting down included."""
+    last_epochs: dict[int, int] = field(default_factory=dict)
+    """The newest life seen of each broker, also of those that are gone."""
     shutting_down: set[int] = field(default_factory=set)
     topics: dict[str, dict[int, ReplicaAssignment]] = field(default_factory=dict)
     """Every topic read from ZooKeeper and where its partitions live."""

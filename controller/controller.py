@@ -111,6 +111,8 @@ class ControllerPorts:
     """This broker's current `unclean.leader.election.enable`."""
     logger: logging.Logger
     state_change_logger: logging.Logger
+    min_isr_default: Callable[[], int] = lambda: 1
+    """This broker's current `min.insync.replicas`."""
     journal: journal_records.Journal | None = None
     wait_for_features: Callable[[int], Awaitable[None]] | None = None
     """Returns once this broker's own view of `/feature` has reached a data version."""
@@ -474,6 +476,7 @@ class KafkaController:
             state_change_logger=ports.state_change_logger,
             enqueue=self._enqueue,
             unclean_default=ports.unclean_default,
+            min_isr_default=ports.min_isr_default,
             journal=ports.journal,
             counters=self._counters,
         )

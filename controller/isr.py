@@ -3,7 +3,7 @@ controller 14).  Also the notification nodes by which older brokers tell ISR cha
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from kafkalike.errors import (
@@ -177,7 +177,10 @@ class IsrKeeper:
         conflicts: list[TopicPartition] = []
         outcomes: dict[TopicPartition, LeaderAndIsr | ZkError] = {}
         for chunk in chunks(list(writes)):
-            part = {partition: writes[partition] for partition in chunk}
+            part = await self._partitions.with_former(
+                {partition: writes[partition] for partition in chunk}, self._context.leadership
+            )
+            writes |= part
             outcomes |= await topics.set_partition_states(self._term.zk, self._term.fence, part)
         for partition, outcome in outcomes.items():
             if isinstance(outcome, BadVersion):
@@ -186,7 +189,8 @@ class IsrKeeper:
             elif isinstance(outcome, ZkError):
                 results[partition] = UnknownServerError(f"the state was not written: {outcome}")
             else:
-                self._term.put_leadership(partition, PartitionState(outcome, self._term.epoch))
+                written = replace(writes[partition], leader_and_isr=outcome)
+                self._term.put_leadership(partition, written)
                 results[partition] = outcome
                 self._term.state_change_logger.info(
                     "isr changed partition=%s isr=%s leader=%d epoch=%d partition_epoch=%d",

@@ -61,6 +61,20 @@ class LeadershipChanged:
 
 
 @dataclass(slots=True, frozen=True)
+class LastReplicaPassedOver:
+    """A former member of the ISR leads: the log of the only member is shorter than it was (ADR 0008).
+
+    Comes before the LeadershipChanged that it explains.
+    """
+
+    cause: str
+    controller_epoch: int
+    partition: TopicPartition
+    leader: int
+    instead_of: int
+
+
+@dataclass(slots=True, frozen=True)
 class PartitionMoved:
     """The partition state machine."""
 
@@ -109,6 +123,7 @@ JournalRecord: TypeAlias = (
     | Resigned
     | BrokerSeen
     | LeadershipChanged
+    | LastReplicaPassedOver
     | PartitionMoved
     | ReplicaMoved
     | AssignmentChanged

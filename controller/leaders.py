@@ -35,6 +35,8 @@ class Election:
     recipients: tuple[int, ...] = ()
     """Who gets the LeaderAndIsr."""
     unclean: bool = False
+    instead_of: int | None = None
+    """The member of the ISR that is passed over, as its log is shorter than it was (ADR 0008)."""
 
 
 def needs_unclean(
@@ -51,13 +53,18 @@ def elect(
     state: LeaderAndIsr,
     *,
     unclean_allowed: bool = False,
+    safer: int | None = None,
 ) -> Election:
-    """Apply a strategy to one partition.  `unclean_allowed` counts for OFFLINE only."""
+    """Apply a strategy to one partition.
+
+    `unclean_allowed` counts for OFFLINE only, `safer` (who has all that the only member of the ISR
+    has lost) also for OFFLINE_UNCLEAN.
+    """
     match strategy:
         case ElectionStrategy.OFFLINE:
-            return elect_offline(context, partition, state, unclean_allowed)
+            return elect_offline(context, partition, state, unclean_allowed, safer)
         case ElectionStrategy.OFFLINE_UNCLEAN:
-            return elect_offline(context, partition, state, True)
+            return elect_offline(context, partition, state, True, safer)
         case ElectionStrategy.REASSIGN:
             return elect_reassigned(context, partition, state)
         case ElectionStrategy.PREFERRED:
@@ -71,9 +78,12 @@ def elect_offline(
     partition: TopicPartition,
     state: LeaderAndIsr,
     unclean_allowed: bool,
+    safer: int | None = None,
 ) -> Election:
     """The first replica online and in the ISR; failing that, if allowed, the first one online."""
     online = context.online_replicas(partition, context.assignment(partition).replicas)
+    if safer is not None:
+        return Election(state.with_leader(safer, (safer,)), online, instead_of=state.isr[0])
     leader = next((replica for replica in online if replica in state.isr), None)
     if leader is not None:
         isr = context.online_replicas(partition, state.isr)

@@ -4,7 +4,7 @@
 what they decide and tells the brokers.  One call is one batch of requests.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -13,7 +13,9 @@ from kafkalike.zk import configs, topics
 from kafkalike.zk.client import BadVersion, NodeExists, ZkError
 from kafkalike.zk.znodes import CorruptZnode, PartitionState
 
+from . import journal
 from .context import ControllerContext
+from .last_replica import LastReplica, is_short
 from .leaders import Election, ElectionStrategy, elect, needs_unclean
 from .status import PARTITION_PREDECESSORS, PartitionStatus
 from .term import Term, chunks
@@ -50,6 +52,7 @@ class PartitionStateMachine:
     def __init__(self, term: Term) -> None:
         self._term = term
         self._context = term.context
+        self._last_replica = LastReplica(term)
 
     def start(self) -> None:
         """Give every known partition the state that its stored leadership implies."""
@@ -57,11 +60,19 @@ class PartitionStateMachine:
             leader = self._context.leader(partition)
             if leader is None:
                 status = PartitionStatus.NEW
-            elif self._context.is_online(leader, partition):
+            elif self._is_led(leader, partition):
                 status = PartitionStatus.ONLINE
             else:
                 status = PartitionStatus.OFFLINE
             self._term.put_partition_status(partition, status)
+
+    def _is_led(self, leader: int, partition: TopicPartition) -> bool:
+        """A leader that restarted while there was no controller, and lost records over it, has not
+        been elected in its present life: it must be, like any other that was gone."""
+        state = self._context.leadership[partition]
+        return self._context.is_online(leader, partition) and not (
+            self._term.settings.last_replica_defence and is_short(self._context, partition, state)
+        )
 
     async def trigger_online(self, topic: str | None = None) -> Outcomes:
         """Try to find leaders for all partitions (of one topic) that have none."""
@@ -227,6 +238,7 @@ class PartitionStateMachine:
     ) -> Conflicts:
         stored = await self.read_own_states(partitions, outcomes)
         unclean_allowed = await self._unclean_allowed(stored, strategy)
+        safer = await self._safer(stored, strategy)
         elections: dict[TopicPartition, Election] = {}
         writes: dict[TopicPartition, PartitionState] = {}
         for partition, state in stored.items():
@@ -236,6 +248,7 @@ class PartitionStateMachine:
                 partition,
                 state.leader_and_isr,
                 unclean_allowed=unclean_allowed.get(partition.topic, False),
+                safer=safer.get(partition),
             )
             if election.proposal is None:
                 outcomes[partition] = StateChangeFailed(
@@ -245,7 +258,7 @@ class PartitionStateMachine:
             else:
                 elections[partition] = election
                 writes[partition] = PartitionState(election.proposal, self._term.epoch)
-        conflicts, written = await self.write_states(writes, outcomes)
+        conflicts, written = await self.write_states(writes, outcomes, stored)
         for partition, new in written.items():
             self._apply_election(partition, new, elections[partition], strategy)
             outcomes[partition] = new
@@ -258,10 +271,24 @@ class PartitionStateMachine:
         election: Election,
         strategy: ElectionStrategy,
     ) -> None:
+        new = state.leader_and_isr
+        if election.instead_of is not None:
+            self._term.note(
+                journal.LastReplicaPassedOver(
+                    self._term.cause, self._term.epoch, partition, new.leader, election.instead_of
+                )
+            )
+            self._term.state_change_logger.warning(
+                "former member of the ISR elected: the log of the last one is shorter than it was"
+                " partition=%s leader=%d epoch=%d instead_of=%d",
+                partition,
+                new.leader,
+                new.leader_epoch,
+                election.instead_of,
+            )
         self._term.put_leadership(partition, state, unclean=election.unclean)
         self._term.batch.add_leader_and_isr(election.recipients, partition, is_new=False)
         self._term.counters.leader_elections += 1
-        new = state.leader_and_isr
         if election.unclean:
             self._term.counters.unclean_elections += 1
             self._term.state_change_logger.warning(
@@ -279,6 +306,13 @@ class PartitionStateMachine:
             strategy.value,
             self._term.cause,
         )
+
+    async def _safer(
+        self, stored: dict[TopicPartition, PartitionState], strategy: ElectionStrategy
+    ) -> dict[TopicPartition, int]:
+        if strategy not in (ElectionStrategy.OFFLINE, ElectionStrategy.OFFLINE_UNCLEAN):
+            return {}
+        return await self._last_replica.safer(stored)
 
     async def _unclean_allowed(
         self, stored: dict[TopicPartition, PartitionState], strategy: ElectionStrategy
@@ -330,14 +364,27 @@ class PartitionStateMachine:
                 usable[partition] = state
         return usable
 
+    async def with_former(
+        self,
+        states: Mapping[TopicPartition, PartitionState],
+        before: Mapping[TopicPartition, PartitionState],
+    ) -> dict[TopicPartition, PartitionState]:
+        """`states`, about to be written over `before`, with who left an ISR of one (ADR 0008)."""
+        return await self._last_replica.remember(states, before)
+
     async def write_states(
-        self, states: dict[TopicPartition, PartitionState], outcomes: Outcomes
+        self,
+        states: Mapping[TopicPartition, PartitionState],
+        outcomes: Outcomes,
+        before: Mapping[TopicPartition, PartitionState],
     ) -> tuple[list[TopicPartition], dict[TopicPartition, PartitionState]]:
-        """Conditional writes: partitions whose state had changed, and what is stored now."""
+        """Conditional writes over `before`: partitions whose state had changed, and what is stored
+        now."""
         conflicts: list[TopicPartition] = []
         written: dict[TopicPartition, PartitionState] = {}
         if not states:
             return conflicts, written
+        states = await self.with_former(states, before)
         results = await topics.set_partition_states(self._term.zk, self._term.fence, states)
         for partition, result in results.items():
             if isinstance(result, BadVersion):
@@ -345,7 +392,7 @@ class PartitionStateMachine:
             elif isinstance(result, ZkError):
                 outcomes[partition] = StateChangeFailed(f"state not written: {result}")
             else:
-                written[partition] = PartitionState(result, states[partition].controller_epoch)
+                written[partition] = replace(states[partition], leader_and_isr=result)
         return conflicts, written
 
     async def bump_epochs(self, partitions: Sequence[TopicPartition]) -> Outcomes:
@@ -365,7 +412,7 @@ class PartitionStateMachine:
                 )
                 for partition, state in stored.items()
             }
-            conflicts, written = await self.write_states(writes, outcomes)
+            conflicts, written = await self.write_states(writes, outcomes, stored)
             for partition, state in written.items():
                 self._term.put_leadership(partition, state)
                 outcomes[partition] = state

@@ -189,10 +189,10 @@ class ReplicaStateMachine:
             for partition, state in stored.items():
                 proposal = plan_isr_removal(state.leader_and_isr, broker_id)
                 if proposal is None:
-                    settled[partition] = PartitionState(state.leader_and_isr, self._term.epoch)
+                    settled[partition] = replace(state, controller_epoch=self._term.epoch)
                 else:
                     writes[partition] = PartitionState(proposal, self._term.epoch)
-            conflicts, written = await self._partitions.write_states(writes, outcomes)
+            conflicts, written = await self._partitions.write_states(writes, outcomes, stored)
             for partition, state in (settled | written).items():
                 self._term.put_leadership(partition, state)
                 outcomes[partition] = state

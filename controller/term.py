@@ -51,6 +51,7 @@ class ControllerSettings:
     request_timeout_s: float = 30.0
     zookeeper_connection_timeout_s: float = 18.0
     delegation_token_expiry_check_interval_s: float = 3600.0
+    last_replica_defence: bool = True
 
 
 @dataclass(slots=True)
@@ -80,6 +81,8 @@ class Term:
     enqueue: Callable[[ControllerEvent], None]
     unclean_default: Callable[[], bool]
     """This broker's own current `unclean.leader.election.enable`."""
+    min_isr_default: Callable[[], int]
+    """This broker's own current `min.insync.replicas`."""
     journal: journal_records.Journal | None
     counters: TermCounters
     context: ControllerContext = field(default_factory=ControllerContext)
@@ -133,6 +136,11 @@ class Term:
         self.batch.add_update_metadata(broker_ids, partitions)
         await self.send()
 
+    def note(self, record: journal_records.JournalRecord) -> None:
+        """Tell the journal, if there is one."""
+        if self.journal is not None:
+            self.journal(record)
+
     # -- changes of the context ------------------------------------------------------------------
 
     def put_leadership(
@@ -179,6 +187,7 @@ class Term:
     def put_broker(self, broker: Broker) -> None:
         old_epoch = self.context.broker_epoch(broker.id)
         self.context.brokers[broker.id] = broker
+        self.context.last_epochs[broker.id] = broker.epoch
         if self.journal is not None and old_epoch != broker.epoch:
             self.journal(
                 journal_records.BrokerSeen(

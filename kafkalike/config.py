@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Final, Self
 
 from .config_keys import MAX_LONG, BrokerKeys, TopicKeys
 from .settings import (
+    Bool,
     ConfigError,
     ConfigType,
     Dynamic,
@@ -102,6 +103,8 @@ class OwnSettings(Settings):
     """Where the journal and the loss ledger lie; unset: in the first usable log directory."""
     kafkalike_journal_max_bytes: Long = setting(64 << 20, low=0)
     """Of the journal on disk; 0 keeps none."""
+    kafkalike_last_replica_defence: Bool = setting(True)
+    """Whether a former member of an ISR may lead where the last one has lost records."""
     kafkalike_groups_snapshot_records: Long = setting(50_000, low=0)
     """Records of an offsets partition behind its snapshot before a new one is made; 0: never."""
 

@@ -58,24 +58,33 @@ async def list_user_clients(zk: ZkClient) -> list[str]:
     return found
 
 
-async def read_configs(
+async def read_dated_configs(
     zk: ZkClient, entity_paths: Sequence[str]
-) -> dict[str, dict[str, str] | CorruptZnode]:
-    """Overrides of those entities that have a node."""
+) -> dict[str, tuple[dict[str, str] | CorruptZnode, int]]:
+    """Overrides of those entities that have a node, with the zxid of its last change."""
     ops = [GetData(paths.entity_config(entity)) for entity in entity_paths]
     answers = await retrying(zk, lambda: zk.multi_read(ops))
-    found: dict[str, dict[str, str] | CorruptZnode] = {}
+    found: dict[str, tuple[dict[str, str] | CorruptZnode, int]] = {}
     for entity, op, answer in zip(entity_paths, ops, answers, strict=True):
         if isinstance(answer, NoNode):
             continue
         if isinstance(answer, ZkError):
             raise answer
         assert isinstance(answer, tuple)
+        data, stat = answer
         try:
-            found[entity] = decode_config(answer[0], op.path)
+            found[entity] = decode_config(data, op.path), stat.mzxid
         except CorruptZnode as error:
-            found[entity] = error
+            found[entity] = error, stat.mzxid
     return found
+
+
+async def read_configs(
+    zk: ZkClient, entity_paths: Sequence[str]
+) -> dict[str, dict[str, str] | CorruptZnode]:
+    """Overrides of those entities that have a node."""
+    dated = await read_dated_configs(zk, entity_paths)
+    return {entity: config for entity, (config, _) in dated.items()}
 
 
 async def read_config(zk: ZkClient, entity_path: str) -> dict[str, str]:

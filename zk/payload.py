@@ -129,8 +129,15 @@ class Fields:
 
     def ints(self, key: str) -> tuple[int, ...]:
         """A list of broker ids or partition numbers."""
+        return self._numbers(key, INT32)
+
+    def int64s(self, key: str) -> tuple[int, ...]:
+        """A list of long numbers."""
+        return self._numbers(key, INT64)
+
+    def _numbers(self, key: str, bounds: tuple[int, int]) -> tuple[int, ...]:
         items: list[Any] = self._value(key, list, _MISSING)
-        return tuple(self._number(item, f"item of {key!r}", INT32) for item in items)
+        return tuple(self._number(item, f"item of {key!r}", bounds) for item in items)
 
     def text_map(self, key: str) -> dict[str, str]:
         """An object whose values are all strings (numbers and booleans in old files are spelt out)."""

@@ -37,6 +37,7 @@ __all__ = [
     "FeatureInfo",
     "FeatureRange",
     "FinalizedFeature",
+    "FormerIsr",
     "LOG_DIR_FAILURE",
     "NO_KRAFT_EPOCH",
     "PartitionState",
@@ -63,6 +64,12 @@ __all__ = [
 
 SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 NO_KRAFT_EPOCH: Final = -1
+
+SHORT_LOGS: Final = "kafkalike_short_logs"
+WHOLE_LOGS: Final = "kafkalike_whole_logs"
+FORMER_ISR: Final = "kafkalike_former_isr"
+MIN_ISR_ZXIDS: Final = "kafkalike_min_isr_zxids"
+"""Keys that Kafka does not have; its readers skip them (ADR 0008)."""
 
 
 def decode_number(data: bytes | None, path: str) -> int:
@@ -102,6 +109,12 @@ class BrokerInfo:
     jmx_port: int = -1
     timestamp_ms: int = 0
     features: Mapping[str, FeatureRange] = field(default_factory=dict)
+    short_logs: Mapping[TopicPartition, int] = field(default_factory=dict)
+    """Not Kafka's (ADR 0008): partitions of which this broker was the whole ISR at its start and whose
+    log ends below the high watermark it had, each with the leader epoch then."""
+    whole_logs: Mapping[TopicPartition, int] = field(default_factory=dict)
+    """Not Kafka's: partitions whose former ISR names this broker, in a life that it ended in order,
+    and whose log is as it was then; each with the epoch of that life."""
 
     def encode(self) -> bytes:
         plain = next((e for e in self.endpoints if e.security_protocol == "PLAINTEXT"), None)
@@ -124,6 +137,9 @@ class BrokerInfo:
             "version": 5,
             "timestamp": str(self.timestamp_ms),
         }
+        for key, numbers in ((SHORT_LOGS, self.short_logs), (WHOLE_LOGS, self.whole_logs)):
+            if numbers:
+                value[key] = _by_topic(numbers)
         return encode(value)
 
     @staticmethod
@@ -149,7 +165,30 @@ class BrokerInfo:
             jmx_port=fields.int32("jmx_port", -1),
             timestamp_ms=fields.int64("timestamp", -1),
             features={name: _feature_range(features.child(name)) for name in features.names()},
+            short_logs=_numbers_by_partition(fields, SHORT_LOGS),
+            whole_logs=_numbers_by_partition(fields, WHOLE_LOGS),
         )
+
+
+def _by_topic(numbers: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
+    found: dict[str, dict[str, int]] = {}
+    for (topic, partition), number in numbers.items():
+        found.setdefault(topic, {})[str(partition)] = number
+    return found
+
+
+def _numbers_by_partition(fields: Fields, key: str) -> dict[TopicPartition, int]:
+    """What stands under a key of our own; anything unexpected counts as absent, as for Kafka."""
+    found: dict[TopicPartition, int] = {}
+    try:
+        topics = fields.child(key, {})
+        for topic in topics.names():
+            numbers = topics.child(topic)
+            for name in numbers.names():
+                found[TopicPartition(topic, int(name))] = numbers.int64(name)
+    except ValueError:  # CorruptZnode is one
+        return {}
+    return found
 
 
 def _feature_range(fields: Fields) -> FeatureRange:
@@ -230,11 +269,28 @@ class TopicInfo:
 
 
 @dataclass(slots=True, frozen=True)
+class FormerIsr:
+    """Who left when an ISR fell to one member: they have all that was acknowledged (ADR 0008)."""
+
+    epochs: tuple[tuple[int, int], ...]
+    """Broker id and the life (broker epoch) in which it left, by id."""
+    min_isr_zxids: tuple[int, ...]
+    """Last changes of what decides min.insync.replicas: while they stand, the one that is left cannot
+    have acknowledged anything alone."""
+
+    def epoch_of(self, broker_id: int) -> int | None:
+        """The life in which the broker left; None for whom this does not name."""
+        return dict(self.epochs).get(broker_id)
+
+
+@dataclass(slots=True, frozen=True)
 class PartitionState:
     """`/brokers/topics/<t>/partitions/<p>/state`, version 1 (reference: zookeeper 2.4)."""
 
     leader_and_isr: LeaderAndIsr
     controller_epoch: int
+    former: FormerIsr | None = None
+    """Not Kafka's; only beside an ISR of one."""
 
     def encode(self) -> bytes:
         state = self.leader_and_isr
@@ -247,6 +303,9 @@ class PartitionState:
         }
         if state.recovery_state != RECOVERED:
             value["leader_recovery_state"] = state.recovery_state
+        if self.former is not None:
+            value[FORMER_ISR] = {str(b): epoch for b, epoch in self.former.epochs}
+            value[MIN_ISR_ZXIDS] = list(self.former.min_isr_zxids)
         return encode(value)
 
     @staticmethod
@@ -268,7 +327,21 @@ class PartitionState:
                 partition_epoch=znode_version,
             ),
             fields.int32("controller_epoch"),
+            _former_isr(fields),
         )
+
+
+def _former_isr(fields: Fields) -> FormerIsr | None:
+    """Anything unexpected counts as absent, as for Kafka."""
+    if not fields.has(FORMER_ISR):
+        return None
+    try:
+        epochs = fields.child(FORMER_ISR)
+        named = sorted((int(name), epochs.int64(name)) for name in epochs.names())
+        zxids = fields.int64s(MIN_ISR_ZXIDS)
+    except ValueError:  # CorruptZnode is one
+        return None
+    return FormerIsr(tuple(named), zxids) if named else None
 
 
 @dataclass(slots=True, frozen=True)

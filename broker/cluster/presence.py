@@ -23,6 +23,8 @@ from kafkalike.zk.client import SessionExpired, SessionState, ZkClient, ZkError
 from kafkalike.zk.payload import CorruptZnode
 from kafkalike.zk.znodes import BrokerInfo
 
+from .standing import NOTHING_TO_SAY, Standing
+
 CONTROLLED_SHUTDOWN_VERSION: Final = 3
 LOOK_UP_S: Final = 3.0
 """How long ZooKeeper may take to say who is controller; it may have gone without our knowing."""
@@ -79,6 +81,8 @@ class Presence:
         """Epoch of the present registration; -1 before the first."""
         self.endpoints: Sequence[Endpoint] = ()
         """What is advertised, with real ports."""
+        self.standing = NOTHING_TO_SAY
+        """What the first registration tells of the logs."""
         self._waiting: list[Deferred[None]] = []
 
     def epoch(self) -> int:
@@ -106,6 +110,8 @@ class Presence:
             tuple(self.endpoints),
             rack=self._config.broker_rack,
             timestamp_ms=self._clock.now_ms(),
+            short_logs=self.standing.short_logs,
+            whole_logs=self.standing.whole_logs,
         )
         registration = await zk_brokers.register(
             self._zk,
@@ -116,6 +122,9 @@ class Presence:
             logger=self._logger,
             previous_session_id=self._session_id,
         )
+        # Once it follows others again, no log need be as it was.  What was lost stays lost, until an
+        # election makes the remark void.
+        self.standing = Standing(short_logs=self.standing.short_logs)
         self._session_id = registration.session_id
         self.broker_epoch = registration.epoch
         self._logger.info(

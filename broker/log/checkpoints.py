@@ -4,6 +4,7 @@ Reference: log-store 2.3, 2.4, 3.  All share the form "version, count, lines"; t
 whole.  Reading never trusts the file: what is wrong is named in a CorruptCheckpoint.
 """
 
+import json
 import re
 from collections.abc import Iterable, Mapping
 from typing import Final
@@ -15,7 +16,7 @@ LOG_START_FILE: Final = "log-start-offset-checkpoint"
 HIGH_WATERMARK_FILE: Final = "replication-offset-checkpoint"
 CLEANER_FILE: Final = "cleaner-offset-checkpoint"
 CLEAN_SHUTDOWN_FILE: Final = ".kafka_cleanshutdown"
-CLEAN_SHUTDOWN_TEXT: Final = '{"version":0,"brokerEpoch":-1}'
+NO_BROKER_EPOCH: Final = -1
 LOCK_FILE: Final = ".lock"
 PARTITION_METADATA_FILE: Final = "partition.metadata"
 _VERSION: Final = 0
@@ -54,6 +55,20 @@ def _number(text: str, bits: int) -> int:
 def _text(lines: Iterable[str]) -> bytes:
     body = list(lines)
     return "\n".join([str(_VERSION), str(len(body)), *body, ""]).encode()
+
+
+def format_clean_shutdown(broker_epoch: int) -> bytes:
+    """The mark of a clean stop; -1: it does not say in which life of the broker."""
+    return f'{{"version":0,"brokerEpoch":{broker_epoch}}}'.encode()
+
+
+def parse_clean_shutdown(data: bytes) -> int:
+    """The life that ended with this mark, -1 when it does not say; never fails, as in Kafka."""
+    try:
+        epoch = json.loads(data)["brokerEpoch"]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return NO_BROKER_EPOCH
+    return epoch if type(epoch) is int and epoch >= 0 else NO_BROKER_EPOCH
 
 
 def format_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:

@@ -30,6 +30,8 @@ class LoadedDir:
     """What was found in a log directory."""
 
     was_clean: bool
+    stopped_in: int = checkpoints.NO_BROKER_EPOCH
+    """The life of the broker that closed this directory in order; -1: unknown."""
     logs: list[Log] = field(default_factory=list)
     to_delete: list[str] = field(default_factory=list)
     """Paths of `-delete` directories."""
@@ -79,6 +81,7 @@ def load_dir(
     mark = f"{path}/{checkpoints.CLEAN_SHUTDOWN_FILE}"
     loaded = LoadedDir(was_clean=disk.exists(mark))
     if loaded.was_clean:
+        loaded.stopped_in = checkpoints.parse_clean_shutdown(disk.read_file(mark))
         disk.remove(mark)
         disk.sync_dir(path)
     recovery_points = _lenient_offsets(directory, checkpoints.RECOVERY_POINT_FILE)

@@ -56,6 +56,7 @@ class _Home:
     directory: LogDirectory
     lock: DiskLock | None = None
     was_clean: bool = False
+    stopped_in: int = checkpoints.NO_BROKER_EPOCH
     is_loaded: bool = False
     log_count: int = 0
 
@@ -179,6 +180,7 @@ class LogManager:
         home.directory.indexes = self._indexes
         home.directory.is_loading = False
         home.was_clean = loaded.was_clean
+        home.stopped_in = loaded.stopped_in
         home.is_loaded = True
         self._stored_high_watermarks.update(loaded.high_watermarks)
         self.cleaner.offsets.update(loaded.cleaner_offsets)
@@ -255,6 +257,27 @@ class LogManager:
     def was_stopped_cleanly(self) -> bool:
         """Whether the broker, as it was started, had no log that was not closed in order."""
         return all(home.was_clean or not home.log_count for home in self._homes.values())
+
+    def shortened_logs(self) -> dict[TopicPartition, int]:
+        """Logs that end below the high watermark they had before this start, with that mark: the
+        checkpoint is synced and the records were not.  To be asked for before anybody appends."""
+        stored = self._stored_high_watermarks
+        return {
+            topic_partition: stored[topic_partition]
+            for topic_partition, log in self._logs.items()
+            if log.log_end_offset < stored.get(topic_partition, 0)
+        }
+
+    def closed_in_order(self) -> dict[TopicPartition, int]:
+        """Logs that have their end and lie in a directory that was closed in order, with the broker
+        epoch of the life that closed it, where that is known."""
+        shorter = self.shortened_logs()
+        return {
+            topic_partition: stopped_in
+            for topic_partition, log in self._logs.items()
+            if topic_partition not in shorter
+            and (stopped_in := self._homes[log.parent_dir].stopped_in) >= 0
+        }
 
     @property
     def offline_dirs(self) -> list[str]:
@@ -656,11 +679,11 @@ class LogManager:
 
     # -- stop ----------------------------------------------------------------------------------
 
-    async def shutdown(self) -> None:
+    async def shutdown(self, broker_epoch: int = checkpoints.NO_BROKER_EPOCH) -> None:
         """Flush, checkpoint, close, mark clean, unlock.  Never raises for a failed directory.
 
         The mark of a clean stop is the last thing written, and only for a directory that was loaded
-        completely (KAFKA-10471).
+        completely (KAFKA-10471).  It names the life that ends, if the caller does (KIP-966).
         """
         if self._is_stopping:
             return
@@ -682,7 +705,7 @@ class LogManager:
             if home.directory.is_online and home.is_loaded:
                 path = f"{home.directory.path}/{checkpoints.CLEAN_SHUTDOWN_FILE}"
                 mark = partial(
-                    self._disk.write_atomic, path, checkpoints.CLEAN_SHUTDOWN_TEXT.encode()
+                    self._disk.write_atomic, path, checkpoints.format_clean_shutdown(broker_epoch)
                 )
                 await home.directory.run(mark, "clean shutdown").addErrback(_ignore_storage_error)
         self._unlock()

@@ -129,7 +129,7 @@ def _is_confirmation(entry: Entry) -> bool:
     old, new = entry.get("old"), entry.get("new")
     if not isinstance(old, dict) or not isinstance(new, dict):
         return False
-    return all(old[key] == new[key] for key in old if key != "controller_epoch")
+    return all(old[key] == new.get(key) for key in old if key != "controller_epoch")
 
 
 def _brokers_of(entry: Entry) -> set[int]:
@@ -138,7 +138,7 @@ def _brokers_of(entry: Entry) -> set[int]:
         if isinstance(state, dict):
             for name in ("isr", "replicas", "adding", "removing"):
                 found.update(b for b in state.get(name) or () if isinstance(b, int))
-    if entry["kind"] in ("StateChange", "Loss"):
+    if entry["kind"] in ("StateChange", "Loss", "LogIsShorter"):
         found.add(entry["broker"])
     return found
 
@@ -246,6 +246,21 @@ def _loss(entry: Entry) -> str:
     )
 
 
+def _passed_over(entry: Entry) -> str:
+    return (
+        f"{_controller(entry)}: takes broker {entry['leader']}, a former member of the ISR, instead of"
+        f" broker {entry['instead_of']}, whose log is shorter than it was ({entry['cause']})"
+    )
+
+
+def _shorter(entry: Entry) -> str:
+    return (
+        f"broker {entry['broker']}: HAS LOST the end of its log: it ends at {entry['log_end_offset']},"
+        f" its high watermark was {entry['high_watermark']}; it is the whole ISR"
+        f" (leader epoch {entry['leader_epoch']})"
+    )
+
+
 def _started(entry: Entry) -> str:
     how = "" if entry["clean"] else " after an unclean stop"
     return f"broker {entry['broker']}: started{how} (epoch {entry['broker_epoch']})"
@@ -261,6 +276,8 @@ _SENTENCES: Final[dict[str, Callable[[Entry], str]]] = {
     ),
     "BrokerSeen": _broker_seen,
     "LeadershipChanged": _leadership,
+    "LastReplicaPassedOver": _passed_over,
+    "LogIsShorter": _shorter,
     "AssignmentChanged": _assignment,
     "PartitionMoved": lambda e: (
         f"{_controller(e)}: partition {e['old']} -> {e['new']} ({e['cause']})"

@@ -1,7 +1,8 @@
 """A cluster's persistent znodes as JSON, out of and into any ZooKeeper, with brokers stopped.
 
 The format is that of `zk/server/export.py`.  Ephemeral nodes and `/zookeeper` are left out.  A new
-service gives new nodes version 0 and its own zxids; no broker keeps those on disk.
+service gives new nodes version 0 and its own zxids.  What was stored of the old ones is taken away: the
+remark on former members of an ISR (ADR 0008), without which Kafka's rules hold.
 """
 
 import base64
@@ -14,9 +15,11 @@ from typing import Any, Final
 from kafkalike.runtime.ports import Runtime
 from kafkalike.zk import paths
 from kafkalike.zk.client import NodeExists, NoNode
+from kafkalike.zk.payload import encode
 from kafkalike.zk.server.export import FORMAT
 from kafkalike.zk.server.server import CoordinationServer
 from kafkalike.zk.wire import OPEN_ACL, Acl
+from kafkalike.zk.znodes import FORMER_ISR, MIN_ISR_ZXIDS
 
 from .. import cli
 from .zk_session import WireSession
@@ -104,10 +107,25 @@ def checked_nodes(dump: Any) -> list[tuple[str, bytes | None, tuple[Acl, ...]]]:
             text = entry["data"]
             data = None if text is None else base64.b64decode(text, validate=True)
             acl = tuple(Acl(int(p), str(scheme), str(who)) for p, scheme, who in entry["acl"])
-            found.append((str(entry["path"]), data, acl or OPEN_ACL))
+            found.append((str(entry["path"]), without_zxids(data), acl or OPEN_ACL))
         except (KeyError, TypeError, ValueError, binascii.Error) as error:
             raise cli.CommandError(f"nodes[{position}]: {error!r}") from error
     return found
+
+
+def without_zxids(data: bytes | None) -> bytes | None:
+    """The payload without keys whose values are zxids of the service that it comes from."""
+    if data is None or FORMER_ISR.encode() not in data:
+        return data
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError):
+        return data
+    if not isinstance(value, dict) or FORMER_ISR not in value:
+        return data
+    for key in (FORMER_ISR, MIN_ISR_ZXIDS):
+        value.pop(key, None)
+    return encode(value)
 
 
 class _NoPort:

@@ -31,6 +31,7 @@ Story = Callable[[World], None]
 
 T0 = TopicPartition("t", 0)
 T1 = TopicPartition("t", 1)
+S0 = TopicPartition("s", 0)
 TRIES = 30
 SEQUENTIAL = 2
 
@@ -373,6 +374,63 @@ def log_dir_fails(world: World) -> None:
     assert world.coordination.children(paths.LOG_DIR_EVENT_NOTIFICATION) == []
 
 
+def last_replica_loses_records(world: World) -> None:
+    """ADR 0008.  Broker 1 is controller; the partition lives on 2 and 3 and wants both in sync."""
+    world.create_topic("s", [[2, 3]], {"min.insync.replicas": "2"})
+    world.settle()
+    until(world, lambda: world.has_state("s") and world.leader("s") > 0, "s is not led")
+    rejoin(world, "s", 3)
+    world.tell("broker 3 leaves in order: the state names it beside the one that is left")
+    shut_down(world, 3)
+    world.settle()
+    leave_in_order(world, 3)
+    assert world.isr("s") == (2,)
+    world.tell("broker 2 loses power: nobody leads")
+    world.brokers[2].kill()
+    world.settle()
+    world.tell("broker 3 comes back with the log that it had: Kafka's rules give it nothing")
+    come_back(world, 3, whole=[S0])
+    world.settle()
+    until(world, lambda: world.leader("s") == -1, "somebody leads s-0")
+    world.tell("broker 2 comes back without the end of its log: broker 3 is elected")
+    come_back(world, 2, short=[S0])
+    world.settle()
+    until(world, lambda: world.leader("s") == 3, "s-0 is not led by 3")
+    assert world.isr("s") == (3,)
+    world.tell("broker 2 has caught up")
+    rejoin(world, "s", 2)
+
+
+def leave_in_order(world: World, broker_id: int) -> None:
+    """After its controlled shutdown; the mark that it leaves names the life that ends."""
+    broker = world.brokers[broker_id]
+    broker.stopped_in = broker.epoch
+    broker.stop()
+    world.settle()
+
+
+def come_back(
+    world: World,
+    broker_id: int,
+    *,
+    short: Iterable[TopicPartition] = (),
+    whole: Iterable[TopicPartition] = (),
+) -> None:
+    """Start a broker; it tells what it finds of its logs, as a broker of ours does."""
+    broker = world.brokers[broker_id]
+    broker.short_logs.clear()
+    broker.whole_logs.clear()
+    for partition in short:
+        state = world.state(*partition).leader_and_isr
+        if state.isr == (broker_id,) and state.leader in (broker_id, -1):
+            broker.short_logs[partition] = state.leader_epoch
+    for partition in whole:
+        former = world.state(*partition).former
+        if former is not None and former.epoch_of(broker_id) == broker.stopped_in:
+            broker.whole_logs[partition] = broker.stopped_in
+    broker.start()
+
+
 WITHOUT_TOPIC: dict[str, tuple[int, Story]] = {
     "topic_created": (3, topic_created),
     "topic_created_while_a_replica_is_down": (3, topic_created_while_a_replica_is_down),
@@ -394,6 +452,7 @@ WITH_TOPIC: dict[str, tuple[int, Story]] = {
     "preferred_elections_by_znode": (3, preferred_elections_by_znode),
     "controlled_shutdown": (3, controlled_shutdown),
     "log_dir_fails": (3, log_dir_fails),
+    "last_replica_loses_records": (3, last_replica_loses_records),
 }
 
 

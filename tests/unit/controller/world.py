@@ -96,6 +96,12 @@ class FakeBroker:
     refuse_deletion: int = 0
     queue_limit: int = 10_000
     metrics: Metrics | None = None
+    short_logs: dict[TopicPartition, int] = field(default_factory=dict)
+    whole_logs: dict[TopicPartition, int] = field(default_factory=dict)
+    """What its next registration tells of its logs."""
+    stopped_in: int = -1
+    """The life that ended with its last stop in order."""
+    min_isr_default: int = 1
 
     # -- life ------------------------------------------------------------------------------------
 
@@ -123,6 +129,7 @@ class FakeBroker:
                 connect=lambda endpoint: FakeConnection(self.world, endpoint),
                 register=self.register,
                 unclean_default=lambda: self.unclean_default,
+                min_isr_default=lambda: self.min_isr_default,
                 logger=logging.getLogger(f"test.controller.{self.id}"),
                 state_change_logger=logging.getLogger(f"test.state_change.{self.id}"),
                 journal=self._journal,
@@ -153,7 +160,13 @@ class FakeBroker:
         self.world.journal.append((self.id, record))
 
     async def register(self) -> None:
-        info = BrokerInfo((endpoint_of(self.id),), rack=self.rack, timestamp_ms=0)
+        info = BrokerInfo(
+            (endpoint_of(self.id),),
+            rack=self.rack,
+            timestamp_ms=0,
+            short_logs=self.short_logs,
+            whole_logs=self.whole_logs,
+        )
         registration = await brokers.register(
             self.zk,
             self.world.clock,
