@@ -32,7 +32,7 @@ START_LIMIT_S: Final = 120.0
 ANSWER_LIMIT_S: Final = 180.0 if not FULL else 1800.0
 JAVA_VERSIONS: Final = ("3.9.2", "4.4.0")
 ZSTD_HEADER: Final = Path("/usr/include/zstd.h")
-GO_PROGRAMS: Final = ("franz", "sarama", "segmentio")
+GO_PROGRAMS: Final = ("franz", "sarama", "segmentio", "truncation")
 
 
 class ClientMissing(Exception):
@@ -173,6 +173,11 @@ def _go(program: str) -> Callable[[], list[str]]:
         return [str(_built("go", _sources(folder), make) / program)]
 
     return command
+
+
+def truncation_program() -> list[str]:
+    """The command of franz-go as a reader that tells what is lost; takes servers and topic."""
+    return _go("truncation")()
 
 
 def _node(

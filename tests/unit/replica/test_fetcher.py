@@ -512,6 +512,7 @@ def two_epochs(world: World) -> None:
     [
         ((3, 3), (3, 0, 5, 3)),  # the same epoch, shorter there
         ((2, 2), (2, 0, 5, 1)),  # an epoch we do not know: cut to the end of the one before
+        ((2, 3), (2, 0, 5, 1)),  # although it is longer: what we have there is of another one
         ((1, 1), (1, 0, 5, 1)),
         ((1, 9), (2, 0, 5, 1)),  # longer there than here
         ((0, 0), (0, 0, 5, -1)),
