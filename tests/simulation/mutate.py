@@ -114,17 +114,22 @@ def apply(mutation: Mutation, root: pathlib.Path) -> None:
 
 
 @contextmanager
-def copied(mutation: Mutation | None) -> Iterator[pathlib.Path]:
-    """A copy of the package, with the mutation."""
+def copied(mutation: Mutation | None, commit: str = "") -> Iterator[pathlib.Path]:
+    """A copy of the package, of the checkout or of a commit, with the mutation."""
     with tempfile.TemporaryDirectory(prefix="kafkalike-mutant-") as name:
         root = pathlib.Path(name)
-        for part in PARTS:
-            shutil.copytree(
-                ROOT / part,
-                root / part,
-                symlinks=True,
-                ignore=shutil.ignore_patterns("__pycache__"),
-            )
+        if commit:
+            command = ["git", "-C", str(ROOT), "archive", commit, *PARTS]
+            archive = subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout
+            subprocess.run(["tar", "-x", "-C", name], input=archive, check=True)
+        else:
+            for part in PARTS:
+                shutil.copytree(
+                    ROOT / part,
+                    root / part,
+                    symlinks=True,
+                    ignore=shutil.ignore_patterns("__pycache__"),
+                )
         if mutation is not None:
             apply(mutation, root)
         yield root
@@ -157,13 +162,18 @@ def hunt(
 
 
 def try_mutation(
-    mutation: Mutation, row: Line | None, seeds: int, budget_s: float, plain: pathlib.Path
+    mutation: Mutation,
+    row: Line | None,
+    seeds: int,
+    budget_s: float,
+    plain: pathlib.Path,
+    commit: str = "",
 ) -> Line:
     """Go on from where `row` stopped; the new row."""
     family = mutation.family or "general"
     row = row or Line(mutation.name, 0, family)
     deadline_s = time.monotonic() + budget_s
-    with copied(mutation) as root:
+    with copied(mutation, commit) as root:
         while row.tried < seeds and time.monotonic() < deadline_s:
             left_s = deadline_s - time.monotonic()
             found: Outcome | None = None
@@ -190,6 +200,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seeds", type=int, default=2000, help="seeds to try for each")
     parser.add_argument("--each-s", type=float, default=1e9, help="real seconds for each")
     parser.add_argument("--budget-s", type=float, default=1e9, help="real seconds altogether")
+    parser.add_argument("--commit", default="", help="of this commit instead of the checkout")
     parser.add_argument("--again", action="store_true", help="forget what the table says")
     options = parser.parse_args(arguments)
     known = {mutation.name for mutation in MUTATIONS}
@@ -197,7 +208,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if name not in known:
             parser.error(f"no mutation is called {name!r}")
     deadline_s = time.monotonic() + options.budget_s
-    with copied(None) as plain:
+    with copied(None, options.commit) as plain:
         for mutation in MUTATIONS:
             if options.only and mutation.name not in options.only:
                 continue
@@ -208,7 +219,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if left_s <= 0:
                 break
             try:
-                row = try_mutation(mutation, row, options.seeds, left_s, plain)
+                row = try_mutation(mutation, row, options.seeds, left_s, plain, options.commit)
             except OutOfDate as error:
                 print(error)
                 continue

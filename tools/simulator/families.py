@@ -38,10 +38,39 @@ def _fault(
     return Fault(random.randrange(500, until_ms), kind, target, duration_ms, dict(args))
 
 
-def _some(random: SimRandom, count: int, *makers: Callable[[], Fault]) -> tuple[Fault, ...]:
-    """`count` faults, each by one of the makers, in the order of their time."""
-    faults = [random.choice(makers)() for _ in range(count)]
+def _some(
+    random: SimRandom, count: int, *makers: Callable[[], Fault | tuple[Fault, ...]]
+) -> tuple[Fault, ...]:
+    """`count` troubles, each by one of the makers; all faults in the order of their time."""
+    faults: list[Fault] = []
+    for _ in range(count):
+        made = random.choice(makers)()
+        faults += made if isinstance(made, tuple) else (made,)
     return tuple(sorted(faults, key=lambda fault: fault.at_ms))
+
+
+def _tail(random: SimRandom, until_ms: int) -> tuple[Fault, ...]:
+    """A leader that only clients still reach, and that is then deposed: it has a tail of its own."""
+    at_ms = random.randrange(500, until_ms)
+    lasts_ms = random.randrange(400, 2500)
+    end = random.choice(("crash", "zk_expire", "zk_expire", "freeze"))
+    away_ms = {"crash": 1000, "zk_expire": 0, "freeze": 2500}[end]
+    return (
+        Fault(at_ms, "cut", "leader", lasts_ms),
+        Fault(at_ms + lasts_ms * 2 // 3, end, "leader", away_ms),
+    )
+
+
+def _double(random: SimRandom, until_ms: int) -> tuple[Fault, ...]:
+    """Two leaders fall, one shortly after the other, while replication is slow."""
+    at_ms = random.randrange(500, until_ms)
+    first = random.choice(("zk_expire", "zk_expire", "stop"))
+    between_ms = int(5 * 100 ** random.random())
+    return (
+        Fault(max(0, at_ms - 300), "slow_link", _pair(random, "|"), 3000, {"delay_s": 0.15}),
+        Fault(at_ms, first, "leader", 500 if first == "stop" else 0),
+        Fault(at_ms + between_ms, random.choice(("crash", "zk_expire")), "leader", 1500),
+    )
 
 
 def _broker(random: SimRandom) -> str:
@@ -73,30 +102,28 @@ def _topic(partitions: int = 1, replicas: int = 3, **configs: str) -> TopicSpec:
 
 def _failover(random: SimRandom) -> Scenario:
     """Leaders change again and again while acks=1 writes leave tails behind."""
-    duration_ms = 15_000
+    duration_ms = 9000
+    until_ms = duration_ms - 1000
     faults = _some(
         random,
-        random.randint(3, 8),
-        lambda: _fault(random, "crash", "leader", duration_ms, (50, 4000)),
-        lambda: _fault(random, "freeze", "leader", duration_ms, (2500, 7000)),
-        lambda: _fault(random, "freeze", _broker(random), duration_ms, (300, 4000)),
-        lambda: _fault(random, "cut", _pair(random, "|"), duration_ms, (300, 5000)),
-        lambda: _fault(random, "cut", "leader", duration_ms, (1000, 5000)),
-        lambda: _fault(random, "cut", _pair(random, ">"), duration_ms, (300, 4000)),
-        lambda: _fault(random, "zk_expire", "leader", duration_ms),
-        lambda: _fault(random, "zk_isolate", "leader", duration_ms, (1500, 5000)),
-        lambda: _fault(
-            random, "slow_link", _pair(random, ">"), duration_ms, (1000, 6000), delay_s=0.3
-        ),
-        lambda: _fault(random, "stop", "leader", duration_ms, (200, 3000)),
+        random.randint(3, 6),
+        lambda: _tail(random, until_ms),
+        lambda: _tail(random, until_ms),
+        lambda: _double(random, until_ms),
+        lambda: _double(random, until_ms),
+        lambda: _fault(random, "freeze", "leader", until_ms, (2100, 4000)),
+        lambda: _fault(random, "freeze", _broker(random), until_ms, (300, 3000)),
+        lambda: _fault(random, "cut", _pair(random, "|"), until_ms, (1600, 3000)),
+        lambda: _fault(random, "cut", _pair(random, ">"), until_ms, (300, 3000)),
+        lambda: _fault(random, "zk_isolate", "leader", until_ms, (1500, 3000)),
     )
-    churn = WorkloadSpec(
-        "churn", "churn", {"interval_ms": 1500, "topics_at_once": 1, "reassign": False}
+    slow_fetches = random.choice(
+        ({}, {"replica.fetch.max.bytes": "250", "replica.fetch.response.max.bytes": "250"})
     )
     return Scenario(
-        ClusterSpec(BROKERS, QUICK_LAG | QUICK_SESSIONS),
-        (_topic(random.randint(1, 2), min_insync_replicas=random.choice(("1", "2"))),),
-        (_plain(), _idempotent(producers=1, consumers=0), churn),
+        ClusterSpec(BROKERS, QUICK_LAG | QUICK_SESSIONS | slow_fetches),
+        (_topic(1, min_insync_replicas=random.choice(("1", "2"))),),
+        (_plain(interval_ms=60), _idempotent(producers=1, consumers=0)),
         faults,
         duration_ms,
     )
@@ -122,10 +149,10 @@ def _min_isr(random: SimRandom) -> Scenario:
 
 def _isr(random: SimRandom) -> Scenario:
     """Followers fall behind and return, and the controller's answers get lost."""
-    duration_ms = 15_000
+    duration_ms = 10_000
     faults = _some(
         random,
-        random.randint(4, 9),
+        random.randint(4, 8),
         lambda: _fault(random, "cut", _pair(random, "|"), duration_ms, (1600, 4000)),
         lambda: _fault(random, "cut", _pair(random, ">"), duration_ms, (1600, 4000)),
         lambda: _fault(random, "freeze", _broker(random), duration_ms, (1000, 2500)),
@@ -141,8 +168,13 @@ def _isr(random: SimRandom) -> Scenario:
         ),
     )
     return Scenario(
-        ClusterSpec(BROKERS, QUICK_LAG),
-        (_topic(random.randint(1, 3), min_insync_replicas=random.choice(("1", "2"))),),
+        ClusterSpec(
+            BROKERS,
+            QUICK_LAG
+            | QUICK_SESSIONS
+            | {"replica.fetch.max.bytes": "250", "replica.fetch.response.max.bytes": "250"},
+        ),
+        (_topic(random.randint(1, 2), min_insync_replicas=random.choice(("1", "2"))),),
         (_plain(acks=[-1], interval_ms=40, producers=3),),
         faults,
         duration_ms,

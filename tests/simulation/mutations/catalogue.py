@@ -78,14 +78,14 @@ MUTATIONS: tuple[Mutation, ...] = (
         family="failover",
     ),
     Mutation(
-        "epoch-without-records-unnoted",
+        "missed-epoch-is-not-compared",
         "KAFKA-7164",
-        "a leader notes its epoch with the first record only: followers that skipped it are not cut",
+        "a follower that has missed an epoch does not compare its log with the leader's",
         (
             Edit(
-                _PARTITION,
-                "log.assign_epoch_start(leader_epoch, end_offset)",
-                "pass",
+                "broker/replica/follower.py",
+                "            -1 if epoch is None else epoch,\n",
+                "            -1 if epoch is None or self.leader_epoch > epoch + 1 else epoch,\n",
             ),
         ),
         family="failover",
