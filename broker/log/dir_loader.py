@@ -8,10 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from kafkalike.config import LogConfig
-from kafkalike.runtime.ports import DiskLock, File, StorageError
+from kafkalike.runtime.ports import DiskLock, File, LockHeld, StorageError
 from kafkalike.types import TopicPartition
 
-from . import checkpoints
+from . import checkpoints, meta_properties
 from .checkpoints import CorruptCheckpoint
 from .directory import FilePool, IndexCache, LogDirectory
 from .loader import LoadRequest, load_log
@@ -49,16 +49,23 @@ class _LoadingPool(FilePool):
 def open_dir(directory: LogDirectory) -> DiskLock:
     """Create the directory where missing and lock it.  Blocks.
 
-    Raises StorageError when it does not work, StartupError when another process uses it.
+    Raises StorageError when it does not work or is not known to be this broker's, StartupError when
+    another process uses it.
     """
     disk = directory.disk
     if not disk.is_dir(directory.path):
         disk.make_dirs(directory.path)
         disk.sync_dir(directory.path.rpartition("/")[0] or "/")
     disk.list(directory.path)
+    meta_path = f"{directory.path}/{meta_properties.FILE_NAME}"
+    if disk.exists(meta_path):
+        try:
+            meta_properties.parse_meta_properties(disk.read_file(meta_path), meta_path)
+        except meta_properties.UnreadableMetaProperties as error:
+            raise StorageError(str(error)) from error
     try:
         return disk.lock(f"{directory.path}/{checkpoints.LOCK_FILE}")
-    except StorageError as error:
+    except LockHeld as error:
         raise StartupError(f"log directory {directory.path} is in use: {error}") from error
 
 

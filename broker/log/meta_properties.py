@@ -1,5 +1,6 @@
 """`meta.properties`: which cluster and which broker a log directory belongs to (log-store 3.1)."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -7,32 +8,45 @@ from typing import Final
 from kafkalike.properties import PropertiesError, format_properties, parse_properties
 
 FILE_NAME: Final = "meta.properties"
+_INT: Final = re.compile(r"-?[0-9]{1,10}")
 
 
 class MetaPropertiesError(ValueError):
     """The file is unreadable, or contradicts another directory or the configuration."""
 
 
+class UnreadableMetaProperties(MetaPropertiesError):
+    """The file is damaged: its directory cannot be used, others can."""
+
+
 @dataclass(slots=True, frozen=True)
 class MetaProperties:
-    """Version 0, as brokers on ZooKeeper keep it; both values may be absent in very old files."""
+    """Version 0, as brokers on ZooKeeper keep it.
+
+    Both values may be absent, in very old files and in a file that is empty: they are then written.
+    """
 
     cluster_id: str | None
     broker_id: int | None
 
 
 def parse_meta_properties(data: bytes, path: str) -> MetaProperties:
-    """Read the file.  Raises MetaPropertiesError; version 1 belongs to KRaft and is refused."""
+    """Read the file.  A version that is not there counts as 0, as in Kafka.
+
+    Raises UnreadableMetaProperties, or MetaPropertiesError for version 1: it belongs to KRaft.
+    """
     try:
         values = parse_properties(data.decode("iso-8859-1"))
     except PropertiesError as error:
-        raise MetaPropertiesError(f"{path}: {error}") from error
-    version = values.get("version")
+        raise UnreadableMetaProperties(f"{path}: {error}") from error
+    version = values.get("version", "0")
+    if version == "1":
+        raise MetaPropertiesError(f"{path}: version 1 is KRaft's, expected 0 (ZooKeeper mode)")
     if version != "0":
-        raise MetaPropertiesError(f"{path}: version {version!r}, expected 0 (ZooKeeper mode)")
+        raise UnreadableMetaProperties(f"{path}: version {version!r}, expected 0 (ZooKeeper mode)")
     broker_id = values.get("broker.id")
-    if broker_id is not None and not broker_id.lstrip("-").isdigit():
-        raise MetaPropertiesError(f"{path}: broker.id {broker_id!r} is no number")
+    if broker_id is not None and not _INT.fullmatch(broker_id):
+        raise UnreadableMetaProperties(f"{path}: broker.id {broker_id!r}, expected a number")
     return MetaProperties(values.get("cluster.id"), None if broker_id is None else int(broker_id))
 
 

@@ -618,6 +618,18 @@ def test_a_damaged_file_takes_its_directory_offline_and_is_named(
     assert values_of(broker.log(A0)) == ["a"]
 
 
+def test_damaged_meta_properties_take_their_directory_offline(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    broker = Broker("/d1", "/d2")
+    broker.disk.make_dirs("/d1")
+    broker.disk.write_atomic("/d1/meta.properties", b"version=0\nbroker.id=one\n")
+    broker.start()
+    assert broker.logs.offline_dirs == broker.failed == ["/d1"]
+    assert "/d1/meta.properties: broker.id 'one', expected a number" in caplog.text
+    assert broker.disk.read_file("/d1/meta.properties") == b"version=0\nbroker.id=one\n"
+
+
 def test_a_damaged_file_of_the_only_directory_is_named_by_the_refusal_to_start() -> None:
     broker = Broker().start()
     append(broker.create(), "a")

@@ -15,6 +15,7 @@ from kafkalike.broker.log.leader_epochs import LeaderEpochs
 from kafkalike.broker.log.meta_properties import (
     MetaProperties,
     MetaPropertiesError,
+    UnreadableMetaProperties,
     check_meta_properties,
     format_meta_properties,
     parse_meta_properties,
@@ -217,9 +218,22 @@ def test_meta_properties_round_trip_and_refuse_kraft() -> None:
     assert parse_meta_properties(data, "p") == MetaProperties("some=cluster", 3)
     kafka = b"#\n#Sun Nov 29 18:00:00 UTC 2026\ncluster.id=abc\nversion=0\nbroker.id=1\n"
     assert parse_meta_properties(kafka, "p") == MetaProperties("abc", 1)
-    for bad in (b"version=1\nnode.id=1\ncluster.id=x\n", b"", b"version=0\nbroker.id=x\n"):
-        with pytest.raises(MetaPropertiesError, match="p:"):
-            parse_meta_properties(bad, "p")
+    with pytest.raises(MetaPropertiesError, match="p: version 1 is KRaft's, expected 0"):
+        parse_meta_properties(b"version=1\nnode.id=1\ncluster.id=x\n", "p")
+
+
+@pytest.mark.parametrize("data", [b"", b"\0garbage\xffthis is nothing\n"])
+def test_meta_properties_without_a_version_are_those_of_nobody_yet(data: bytes) -> None:
+    """Kafka 3.9 starts with such a file and completes it."""
+    assert parse_meta_properties(data, "p") == MetaProperties(None, None)
+
+
+@pytest.mark.parametrize(
+    "data", [b"version=7\nbroker.id=1\n", b"version=0\nbroker.id=one\n", b"version=\n", b"\\u12\n"]
+)
+def test_damaged_meta_properties_are_named(data: bytes) -> None:
+    with pytest.raises(UnreadableMetaProperties, match="some-file:"):
+        parse_meta_properties(data, "some-file")
 
 
 def test_directories_must_agree() -> None:
