@@ -107,7 +107,7 @@ class ProduceApi:
         authorizer = None if self._authorizer.allows_everything else self._authorizer
         known = self._metadata.snapshot.topics
         refused: list[AppendResult] = []
-        entries: dict[TopicPartition, AppendEntry] = {}
+        entries: list[AppendEntry] = []
         transactional = False
         for topic in request.topic_data:
             name = topic.name
@@ -134,12 +134,14 @@ class ProduceApi:
                     refused.append(_refusal(topic_partition, error))
                     continue
                 if acks_known:
-                    entries[topic_partition] = AppendEntry(topic_partition, records)
+                    entries.append(AppendEntry(topic_partition, records))
                 else:
                     refused.append(_refusal(topic_partition, InvalidRequiredAcks()))
+        if len(entries) > 1:  # of a partition named twice the last counts, as in the original
+            entries = list({entry.topic_partition: entry for entry in entries}.values())
         if transactional:
-            return self._produce_transactional(request, ctx, list(entries.values()), refused)
-        return self._append(request, ctx, list(entries.values()), refused)
+            return self._produce_transactional(request, ctx, entries, refused)
+        return self._append(request, ctx, entries, refused)
 
     def _append(
         self,
@@ -156,9 +158,9 @@ class ProduceApi:
             timeout_ms=request.timeout_ms,
             internal_topics_allowed=ctx.header.client_id == ADMIN_CLIENT_ID,
         )
-        if isinstance(results, Deferred):
-            return results.addCallback(lambda waited: self._answer(request, ctx, refused + waited))
-        return self._answer(request, ctx, refused + results if refused else results)
+        if isinstance(results, list):
+            return self._answer(request, ctx, refused + results if refused else results)
+        return results.addCallback(lambda waited: self._answer(request, ctx, refused + waited))
 
     async def _produce_transactional(
         self,

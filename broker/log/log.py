@@ -20,7 +20,7 @@ from kafkalike.errors import (
     RecordListTooLarge,
     UnsupportedVersion,
 )
-from kafkalike.records.batch import CorruptBatch, RecordBatch
+from kafkalike.records.batch import LOG_APPEND_TIME, CorruptBatch, RecordBatch
 from kafkalike.records.scan import AnyBatch, iterate_batches
 from kafkalike.runtime.ports import Buffer, Disk, FileRange, NoSuchFile, StorageError
 from kafkalike.types import TopicPartition
@@ -280,9 +280,10 @@ class Log:
         if isinstance(first, RecordBatch):
             if len(batches) > 1:
                 raise InvalidRecord("A record batch must be appended alone")
-            check_batch(first, from_client=from_client)
-            if deep is None and from_client and needs_deep_check(first, rules):
-                deep = deep_check(first.view(), rules, now_ms)
+            if from_client:
+                check_batch(first)
+                if deep is None and needs_deep_check(first, rules):
+                    deep = deep_check(first.view(), rules, now_ms)
         elif deep is None:
             deep = deep_check(records, rules, now_ms)
         batch = self._stamped(first, deep, leader_epoch, now_ms)
@@ -301,9 +302,10 @@ class Log:
                 batch = RecordBatch(bytearray(batch.view()))
         if self._rules.log_append_time:
             batch.stamp_timestamp(log_append_time=True, max_timestamp=now_ms)
-        else:
-            highest = batch.max_timestamp if deep is None else deep.max_timestamp
-            batch.stamp_timestamp(log_append_time=False, max_timestamp=highest)
+        elif deep is not None:
+            batch.stamp_timestamp(log_append_time=False, max_timestamp=deep.max_timestamp)
+        elif batch.attributes & LOG_APPEND_TIME:
+            batch.stamp_timestamp(log_append_time=False, max_timestamp=batch.max_timestamp)
         batch.stamp_offsets(self.log_end_offset, leader_epoch)
         return batch
 
@@ -318,16 +320,21 @@ class Log:
         size = batch.size
         if leader_epoch >= 0 and leader_epoch != self._epochs.latest_epoch:
             self._epochs.assign(leader_epoch, batch.base_offset)
-        if size > self.config.segment_bytes:
+        config = self.config
+        if size > config.segment_bytes:
             raise RecordListTooLarge(
                 f"Message batch size is {size} bytes in append, which exceeds the maximum "
-                f"configured segment size of {self.config.segment_bytes}."
+                f"configured segment size of {config.segment_bytes}."
             )
-        facts = BatchFacts(batch.base_offset, batch.last_offset, size, batch.max_timestamp)
+        base_offset = batch.base_offset
+        last_offset = base_offset + batch.last_offset_delta
+        max_timestamp = batch.max_timestamp
+        facts = BatchFacts(base_offset, last_offset, size, max_timestamp)
+        producers = self._producers
+        has_producer = batch.producer_id > -1
         try:
             self._maybe_roll(facts, now_ms)
-            if batch.producer_id > -1:
-                producers = self._producers
+            if has_producer:
                 if from_client and (known := producers.find_duplicate(batch)) is not None:
                     return LogAppendInfo(
                         known.first_offset,
@@ -338,21 +345,23 @@ class Log:
                         duplicate=True,
                     )
                 producers.check(batch, from_client=from_client, guard=guard)
-            self._active.append(batch.view(), [facts], self.config.index_interval_bytes)
-            self.log_end_offset = facts.last_offset + 1
-            if batch.producer_id > -1:
+            data = batch.buffer if len(batch.buffer) == size else batch.view()
+            self._active.append(data, (facts,), config.index_interval_bytes)
+            end_offset = self.log_end_offset = last_offset + 1
+            if has_producer:
                 self._update_producers([batch])
         except StorageError as error:
             raise self.directory.fail(error) from error
-        self._producers.map_end_offset = self.log_end_offset
+        producers.map_end_offset = end_offset
         return LogAppendInfo(
-            facts.base_offset,
-            facts.last_offset,
-            facts.max_timestamp,
-            facts.max_timestamp if self._rules.log_append_time else -1,
+            base_offset,
+            last_offset,
+            max_timestamp,
+            max_timestamp if self._rules.log_append_time else -1,
             self.log_start_offset,
-            needs_flush=self.log_end_offset - self.recovery_point >= self.config.flush_messages,
-            size=size,
+            False,
+            end_offset - self.recovery_point >= config.flush_messages,
+            size,
         )
 
     def append_as_follower(self, records: Buffer) -> LogAppendInfo:
@@ -710,7 +719,10 @@ class Log:
 
     def update_high_watermark(self, offset: int) -> int:
         """Set the high watermark, bounded to [log start, log end]; returns what it became."""
-        offset = min(max(offset, self.log_start_offset), self.log_end_offset)
+        if offset < self.log_start_offset:
+            offset = self.log_start_offset
+        if offset > self.log_end_offset:
+            offset = self.log_end_offset
         self.high_watermark = offset
         if self._producers.unreplicated:
             self._producers.on_high_watermark(offset)

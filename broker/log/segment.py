@@ -7,7 +7,7 @@ batches appended last (`_tail_*`), so that readers near the end need no index an
 import logging
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from kafkalike.records.batch import HEADER_BYTES, MIN_PREFIX_BYTES, CorruptBatch, RecordBatch
@@ -203,13 +203,17 @@ class LogSegment:
 
     # -- appending -----------------------------------------------------------------------------
 
-    def append(self, data: Buffer, batches: list[BatchFacts], index_interval: int) -> None:
+    def append(
+        self, data: Buffer, batches: Sequence[BatchFacts], index_interval: int
+    ) -> None:
         """Write `data`, which holds exactly `batches`, at the end.
 
         A sparse index entry comes before a batch once more than `index_interval` bytes went by
         without one; entries are per batch also where several are appended at once (log-store 11).
         """
-        position = self.file.append(data)
+        file = self._file
+        self.recently_used = True
+        position = (file or self._open()).append(data)
         assert position == self.size, f"{self.path} ends at {position}, expected {self.size}"
         tail_next, tail_positions = self._tail_next, self._tail_positions
         if tail_next is None or tail_positions is None:

@@ -55,6 +55,8 @@ class AppendRules:
     """Codec that the topic stores, None = as the producer sent it."""
     level: int | None
     always_deep: bool
+    demands_records: bool
+    """Whether the topic has a rule about single records."""
 
     @classmethod
     def of(cls, config: LogConfig, *, always_deep: bool = False) -> "AppendRules":
@@ -65,27 +67,22 @@ class AppendRules:
             Codec.LZ4: config.compression_lz4_level,
             Codec.ZSTD: config.compression_zstd_level,
         }
+        log_append_time = config.message_timestamp_type == LOG_APPEND_TIME_TYPE
+        before_max_ms = config.message_timestamp_before_max_ms
+        after_max_ms = config.message_timestamp_after_max_ms
+        limits_timestamps = before_max_ms != MAX_LONG or after_max_ms != MAX_LONG
         return cls(
             max_message_bytes=config.max_message_bytes,
-            log_append_time=config.message_timestamp_type == LOG_APPEND_TIME_TYPE,
+            log_append_time=log_append_time,
             compacted=config.is_compacted,
-            before_max_ms=config.message_timestamp_before_max_ms,
-            after_max_ms=config.message_timestamp_after_max_ms,
+            before_max_ms=before_max_ms,
+            after_max_ms=after_max_ms,
             codec=codec,
             level=None if codec is None else levels.get(codec),
             always_deep=always_deep,
-        )
-
-    @property
-    def demands_records(self) -> bool:
-        """Whether the topic has a rule about single records."""
-        return (
-            self.compacted
-            or self.always_deep
-            or (
-                not self.log_append_time
-                and (self.before_max_ms != MAX_LONG or self.after_max_ms != MAX_LONG)
-            )
+            demands_records=(
+                config.is_compacted or always_deep or (limits_timestamps and not log_append_time)
+            ),
         )
 
 
@@ -94,31 +91,39 @@ def analyse(records: Buffer, max_message_bytes: int | None, *, from_client: bool
 
     `max_message_bytes` None checks no size.  Raises InvalidRecord, MessageTooLarge, CorruptMessage.
     """
+    if len(records) >= HEADER_BYTES and records[16] == 2:
+        # Nearly always all there is is one batch: no walk then.
+        batch = RecordBatch(records)
+        if batch.size == len(records):
+            _check_sent(batch, max_message_bytes, from_client)
+            return [batch]
     batches: list[AnyBatch] = []
     try:
-        for batch in iterate_batches(records):
-            if from_client and batch.magic == 2 and batch.base_offset != 0:
-                raise InvalidRecord(
-                    f"The baseOffset of the record batch in the append should be 0, but it is "
-                    f"{batch.base_offset}"
-                )
-            if max_message_bytes is not None and batch.size > max_message_bytes:
-                raise MessageTooLarge(
-                    f"The record batch size in the append is {batch.size} bytes which exceeds the "
-                    f"maximum configured value of {max_message_bytes}."
-                )
-            if not batch.crc_is_valid():
-                raise CorruptMessage("Record is corrupt (stored crc does not match)")
-            batches.append(batch)
+        for each in iterate_batches(records):
+            _check_sent(each, max_message_bytes, from_client)
+            batches.append(each)
     except CorruptBatch as error:
         raise CorruptMessage(str(error)) from error
     return batches
 
 
-def check_batch(batch: RecordBatch, *, from_client: bool) -> None:
-    """The rules for the header of a batch.  Raises InvalidRecord."""
-    if not from_client:
-        return
+def _check_sent(batch: AnyBatch, max_message_bytes: int | None, from_client: bool) -> None:
+    if from_client and batch.magic == 2 and batch.base_offset != 0:
+        raise InvalidRecord(
+            f"The baseOffset of the record batch in the append should be 0, but it is "
+            f"{batch.base_offset}"
+        )
+    if max_message_bytes is not None and batch.size > max_message_bytes:
+        raise MessageTooLarge(
+            f"The record batch size in the append is {batch.size} bytes which exceeds the "
+            f"maximum configured value of {max_message_bytes}."
+        )
+    if not batch.crc_is_valid():
+        raise CorruptMessage("Record is corrupt (stored crc does not match)")
+
+
+def check_batch(batch: RecordBatch) -> None:
+    """The rules for the header of a client's batch.  Raises InvalidRecord."""
     count, delta = batch.count, batch.last_offset_delta
     if delta + 1 <= 0 or count <= 0 or count != delta + 1:
         raise InvalidRecord(
@@ -135,13 +140,18 @@ def check_batch(batch: RecordBatch, *, from_client: bool) -> None:
 
 def needs_deep_check(batch: RecordBatch, rules: AppendRules) -> bool:
     """Whether the records of a batch from a client must be looked at."""
+    if rules.demands_records:
+        return True
     count, size = batch.count, batch.size
     attributes = batch.attributes
+    if count <= SMALL_RECORDS and size <= SMALL_BYTES:
+        # A plain batch has no codec, enough bytes and timestamps in order.
+        return not (
+            is_plain(batch) and not rules.codec and not attributes & LOG_APPEND_TIME
+        )
     codec = attributes & CODEC_MASK
     return (
-        rules.demands_records
-        or (count <= SMALL_RECORDS and size <= SMALL_BYTES and not is_plain(batch))
-        or batch.base_timestamp > batch.max_timestamp
+        batch.base_timestamp > batch.max_timestamp
         or codec > Codec.ZSTD
         or (codec == Codec.NONE and size - HEADER_BYTES < count * MIN_RECORD_BYTES)
         or (codec != Codec.NONE and size == HEADER_BYTES)
@@ -179,21 +189,30 @@ def is_plain(batch: RecordBatch) -> bool:
             delta = data[position + 1]
             if delta > 0x7F or delta & 1 or data[position + 2] > 0x7F or stop > end:
                 return False
-            highest = max(highest, delta >> 1)
-            position += 3
-            for _ in range(2):  # key and value
-                length = data[position]
+            if delta >> 1 > highest:
+                highest = delta >> 1
+            length = data[position + 3]  # of the key
+            position += 4
+            if length > 0x7F:
+                length = length & 0x7F | data[position] << 7
                 position += 1
-                if length > 0x7F:
-                    length = length & 0x7F | data[position] << 7
-                    position += 1
-                if length & 1:
-                    if length != 1:
-                        return False
-                elif length > 0x3FFF:
+            if not length & 1:
+                if length > 0x3FFF:
                     return False
-                else:
-                    position += length >> 1
+                position += length >> 1
+            elif length != 1:
+                return False
+            length = data[position]  # of the value
+            position += 1
+            if length > 0x7F:
+                length = length & 0x7F | data[position] << 7
+                position += 1
+            if not length & 1:
+                if length > 0x3FFF:
+                    return False
+                position += length >> 1
+            elif length != 1:
+                return False
             if data[position] != 0 or position + 1 != stop:
                 return False
             position += 1

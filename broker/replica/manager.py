@@ -353,15 +353,14 @@ class ReplicaManager:
         results: list[AppendResult] = []
         must_wait = False
         flushes: list[Log] | None = None
+        hosted = self._hosted.get
         for entry in entries:
             topic_partition = entry.topic_partition
-            result = AppendResult(topic_partition)
-            results.append(result)
-            partition = self._hosted.get(topic_partition)
+            partition = hosted(topic_partition)
             try:
                 if required_acks not in (-1, 0, 1):
                     raise InvalidRequiredAcks(f"acks {required_acks} is none of -1, 0, 1")
-                if topic_partition.topic in INTERNAL_TOPICS and not (
+                if topic_partition[0] in INTERNAL_TOPICS and not (
                     internal_topics_allowed or origin != "client"
                 ):
                     raise InvalidTopicException(f"{topic_partition.topic} is an internal topic")
@@ -375,6 +374,8 @@ class ReplicaManager:
                     deep=entry.deep,
                 )
             except KafkaError as error:
+                result = AppendResult(topic_partition)
+                results.append(result)
                 _refuse(result, error)
                 if (
                     partition is not None
@@ -383,16 +384,23 @@ class ReplicaManager:
                 ):
                     result.log_start_offset = partition.log.log_start_offset
                 continue
-            result.base_offset = info.first_offset
-            result.last_offset = info.last_offset
-            result.log_append_time_ms = (
-                info.max_timestamp if info.duplicate else info.log_append_time_ms
+            last_offset = info.last_offset
+            results.append(
+                AppendResult(
+                    topic_partition,
+                    NONE,
+                    info.first_offset,
+                    last_offset,
+                    info.max_timestamp if info.duplicate else info.log_append_time_ms,
+                    info.log_start_offset,
+                    None,
+                    (),
+                    partition.leader_epoch,
+                )
             )
-            result.log_start_offset = info.log_start_offset
-            result.leader_epoch = partition.leader_epoch
             log = partition.log
             assert log is not None
-            if required_acks == -1 and log.high_watermark <= info.last_offset:
+            if required_acks == -1 and log.high_watermark <= last_offset:
                 must_wait = True
             if info.needs_flush:
                 flushes = [log] if flushes is None else [*flushes, log]

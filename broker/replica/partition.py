@@ -285,7 +285,8 @@ class Partition:
     def effective_min_isr(self) -> int:
         """min.insync.replicas, at most the number of assigned replicas."""
         assert self.log is not None
-        return min(self.log.config.min_insync_replicas, len(self.replicas))
+        wanted, assigned = self.log.config.min_insync_replicas, len(self.replicas)
+        return wanted if wanted < assigned else assigned
 
     def remote(self, broker_id: int) -> RemoteReplica | None:
         """The follower's progress, when this broker leads and the follower is assigned."""
@@ -617,6 +618,9 @@ class Partition:
         candidate = log.log_end_offset
         if candidate <= log.high_watermark or len(self.isr) < self.effective_min_isr:
             return False
+        if not self.remotes:
+            log.update_high_watermark(candidate)
+            return True
         maximal_isr = self.maximal_isr
         for replica in self.remotes:
             if replica.log_end_offset < candidate and (

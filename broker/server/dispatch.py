@@ -157,7 +157,7 @@ class Dispatcher:
             if served.unusual or position > len(frame) or (served.flexible and frame[position]):
                 header, position = decode_request_header(frame)
             else:
-                client_id = str(frame[10:position], "utf-8", "replace")
+                client_id = frame[10:position].tobytes().decode("utf-8", "replace")
                 header = RequestHeader(served.api_key, served.version, correlation_id, client_id)
                 if served.flexible:
                     position += 1  # no tagged fields
@@ -219,7 +219,12 @@ class Dispatcher:
                     if type(part) is FileRange:
                         part.file.retain()  # the transport releases it when it is sent
                 start = _PREFIX.pack(size + extra, ctx.header.correlation_id)
-                parts.insert(0, start + b"\0" if extra == 5 else start)
+                if extra == 5:
+                    start += b"\0"
+                if type(first) is bytes:
+                    parts[0] = start + first  # one system call less
+                else:
+                    parts.insert(0, start)
                 connection.send(parts, ctx)
         total_ms = (self._monotonic() - ctx.received_s) * 1000.0
         served.total_time.update(total_ms)

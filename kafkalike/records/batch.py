@@ -43,8 +43,7 @@ DELETE_HORIZON: Final = 0x40
 
 HEADER: Final = struct.Struct(">qiibIHiqqqhii")
 PREFIX: Final = struct.Struct(">qiib")
-_OFFSET: Final = struct.Struct(">q")
-_EPOCH: Final = struct.Struct(">i")
+_STAMP: Final = struct.Struct(">qii")
 _CRC: Final = struct.Struct(">I")
 _ATTRIBUTES: Final = struct.Struct(">H")
 _TIMESTAMP: Final = struct.Struct(">q")
@@ -164,16 +163,16 @@ class RecordBatch:
         """Whether the stored CRC-32C matches the bytes."""
         if self.size < HEADER_BYTES:
             return False
-        view = memoryview(self.buffer)
-        computed: int = crc32c(view[self.position + CRC_START : self.position + self.size])
+        start = self.position
+        computed: int = crc32c(memoryview(self.buffer)[start + CRC_START : start + self.size])
         return self.crc == computed
 
     def stamp_offsets(self, base_offset: int, leader_epoch: int) -> None:
         """Write base offset and leader epoch into the buffer, which must be writable."""
         self.base_offset = base_offset
         self.partition_leader_epoch = leader_epoch
-        _OFFSET.pack_into(self.buffer, self.position, base_offset)
-        _EPOCH.pack_into(self.buffer, self.position + 12, leader_epoch)
+        length = self.size - LOG_OVERHEAD
+        _STAMP.pack_into(self.buffer, self.position, base_offset, length, leader_epoch)
 
     def stamp_timestamp(self, *, log_append_time: bool, max_timestamp: int) -> None:
         """Set timestamp type and maximum; the CRC is computed again when something changed."""
