@@ -86,7 +86,7 @@ class Store(Protocol):
         self, delay_s: float, callback: Callable[..., object], *args: object
     ) -> WheelTimer: ...
 
-    def new_id(self) -> str: ...
+    def new_uuid(self) -> str: ...
 
     def check(self, group_id: str, *, empty_allowed: bool = False) -> int:
         """Whether the group's partition is here; a code."""
@@ -169,8 +169,8 @@ class ConsumerGroups:
     ) -> WheelTimer:
         return self._store.call_later(delay_s, callback, *args)
 
-    def new_id(self) -> str:
-        return self._store.new_id()
+    def new_uuid(self) -> str:
+        return self._store.new_uuid()
 
     def session_timeout_ms(self, group_id: str) -> int:
         return self._settings.session_timeout_ms(group_id)

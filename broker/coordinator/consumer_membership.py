@@ -108,8 +108,8 @@ class ConsumerHost(Protocol):
         self, delay_s: float, callback: Callable[..., object], *args: object
     ) -> WheelTimer: ...
 
-    def new_id(self) -> str:
-        """A random UUID as text."""
+    def new_uuid(self) -> str:
+        """A random UUID as this protocol writes it."""
 
     def session_timeout_ms(self, group_id: str) -> int: ...
 
@@ -189,7 +189,7 @@ class ConsumerMembership:
     def heartbeat(self, group: ConsumerGroup, draft: Draft, call: HeartbeatCall) -> HeartbeatResult:
         """A member joins, or says that it lives, what it owns and what has changed."""
         self._check_room(group, call.member_id)
-        member_id = call.member_id or self._host.new_id()
+        member_id = call.member_id or self._host.new_uuid()
         joins = call.member_epoch == JOIN_EPOCH
         if call.instance_id is None:
             before = group.members.get(member_id)
@@ -523,7 +523,7 @@ class ConsumerMembership:
     ) -> JoinResult:
         """JoinGroup of a consumer in a group of the newer protocol."""
         is_new = call.member_id == NO_MEMBER
-        member_id = call.member_id or self._host.new_id()
+        member_id = call.member_id or self._host.new_uuid()
         self._check_room(group, member_id)
         names = [name for name, _ in call.protocols]
         if call.protocol_type != CONSUMER_PROTOCOL or not group.supports_classic(names):

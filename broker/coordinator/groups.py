@@ -9,6 +9,7 @@ Reference: group-coordinator 1, 7 to 12; broker-errors 9.  KIPs: 211, 229, 496, 
 """
 
 import logging
+from base64 import urlsafe_b64encode
 from collections import deque
 from collections.abc import (
     Awaitable,
@@ -309,6 +310,13 @@ class GroupCoordinator:
         raw[8] = raw[8] & 0x3F | 0x80
         text = raw.hex()
         return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))
+
+    def new_uuid(self) -> str:
+        """A random UUID as the newer protocol writes it; none begins with a dash."""
+        while True:
+            text = urlsafe_b64encode(self._random.bytes(16)).decode().rstrip("=")
+            if not text.startswith("-"):
+                return text
 
     def store_group(
         self, group: Group, assignments: Mapping[str, bytes], done: Callable[[int], None]

@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeVar, cast
 from twisted.internet.defer import Deferred, succeed
 
 from kafkalike.broker.cluster.topic_names import GROUP_METADATA_TOPIC
+from kafkalike.broker.coordinator.group_settings import GroupConfigs
 from kafkalike.broker.coordinator.groups import GroupCoordinator
 from kafkalike.broker.coordinator.values import (
     Caller,
@@ -46,6 +47,7 @@ class MemoryLog:
         self.batches: list[bytes] = []
         self.log_start_offset = 0
         self.log_end_offset = 0
+        self.high_watermark = 0
         self.failure: Exception | None = None
 
     def append(self, records: bytearray) -> tuple[int, int]:
@@ -67,6 +69,12 @@ class MemoryLog:
                     break
                 data += batch
         return FetchDataInfo(offset, bytes(data))
+
+    def lose_unreplicated(self) -> None:
+        """As when a leader dies: what was not replicated is gone."""
+        while self.batches and RecordBatch(self.batches[-1]).next_offset > self.high_watermark:
+            self.batches.pop()
+        self.log_end_offset = self.high_watermark
 
     def records(self) -> list[Record]:
         """All records, in order."""
@@ -120,6 +128,8 @@ class Replicas:
         log = self.log(entry.topic_partition.partition)
         result.base_offset, result.last_offset = log.append(entry.records)
         if not self.held or required_acks == 0:
+            if not self.waiting:
+                log.high_watermark = log.log_end_offset
             return [result]
         done: Deferred[list[AppendResult]] = Deferred()
         self.waiting.append((result, done))
@@ -128,9 +138,49 @@ class Replicas:
     def release(self, code: int = 0) -> None:
         """Everything appended so far is replicated, or fails with a code."""
         waiting, self.waiting = self.waiting, []
+        if not code:
+            for log in self.logs.values():
+                log.high_watermark = log.log_end_offset
         for result, done in waiting:
             result.error_code = code
             done.callback([result])
+
+
+class FakeTopics:
+    """Topics that a test makes; ids are made of the names."""
+
+    def __init__(self) -> None:
+        self.is_known = True
+        self.version = 1
+        self.newest = 1
+        self.counts: dict[str, int] = {}
+
+    def set(self, topic: str, count: int) -> None:
+        """Make a topic, or change its size; 0 deletes it."""
+        self.version += 1
+        if topic not in self.counts:
+            self.newest = self.version
+        self.counts[topic] = count
+        if not count:
+            del self.counts[topic]
+
+    def names(self) -> list[str]:
+        return list(self.counts)
+
+    def id_of(self, topic: str) -> bytes | None:
+        return topic_id(topic) if topic in self.counts else None
+
+    def name_of(self, topic_id: bytes) -> str | None:
+        name = topic_id.rstrip(b"\0").decode()
+        return name if name in self.counts else None
+
+    def count(self, topic: str) -> int:
+        return self.counts.get(topic, 0)
+
+
+def topic_id(topic: str) -> bytes:
+    """The id that `FakeTopics` gives a topic."""
+    return topic.encode().ljust(16, b"\0")
 
 
 class World:
@@ -152,6 +202,7 @@ class World:
         self.count: int | None = count
         self.epoch = 0
         self.metrics = Metrics()
+        self.topics = FakeTopics()
         self.coordinator = self._make()
         if lead:
             for partition in range(count):
@@ -168,6 +219,8 @@ class World:
             metrics=self.metrics,
             logger=LOGGER,
             threads=InlineThreads(),
+            topics=self.topics,
+            settings=GroupConfigs(self.config),
         )
         result_of(Deferred.fromCoroutine(coordinator.start()))
         return coordinator
@@ -190,11 +243,15 @@ class World:
         key = TopicPartition(GROUP_METADATA_TOPIC, partition)
         self.coordinator.roles_changed(RoleChanges([], [], [Stopped(key, 9, False)]))
 
-    def fail_over(self) -> None:
-        """Another broker takes over; it has everything that was appended."""
+    def fail_over(self, *, loses: bool = False) -> None:
+        """Another broker takes over; it has everything that was appended, unless it `loses` what
+        was not replicated."""
         numbers = range(self.count or 0)
         for number in numbers:
             self.lose(number)
+        if loses:
+            for log in self.replicas.logs.values():
+                log.lose_unreplicated()
         self.replicas.release(NotLeaderOrFollower.code)
         for number in numbers:
             self.lead(number)
