@@ -65,6 +65,8 @@ class SimClient:
         self._brokers: dict[int, tuple[str, int]] = {}
         self._connections: dict[tuple[str, int], BrokerClient] = {}
         self._opening: dict[tuple[str, int], list[Deferred[None]]] = {}
+        self._newest: dict[TopicPartition, tuple[bytes, PartitionView]] = {}
+        """The view with the highest leader epoch so far, and the topic's id then."""
         self._seen: dict[TopicPartition, tuple[bytes, int, int]] = {}
         self.controller_id = -1
         self.partitions: dict[TopicPartition, PartitionView] = {}
@@ -187,12 +189,21 @@ class SimClient:
             self.topic_ids[name] = topic.topic_id
             for partition in topic.partitions:
                 topic_partition = TopicPartition(name, partition.partition_index)
-                self.partitions[topic_partition] = PartitionView(
+                view = PartitionView(
                     partition.leader_id,
                     partition.leader_epoch,
                     tuple(partition.replica_nodes),
                     tuple(partition.isr_nodes),
                 )
+                known = self._newest.get(topic_partition)
+                if (
+                    known is not None
+                    and known[0] == topic.topic_id
+                    and known[1].leader_epoch > view.leader_epoch
+                ):
+                    view = known[1]  # the broker is behind: going back undoes fencing (KIP-320)
+                self._newest[topic_partition] = (topic.topic_id, view)
+                self.partitions[topic_partition] = view
                 self._note_leader(
                     topic_partition, topic.topic_id, partition.leader_id, partition.leader_epoch
                 )

@@ -14,7 +14,7 @@ def draw_scenario(random: SimRandom) -> Scenario:
     """Mostly three brokers, a few small topics, some workloads, none to six faults."""
     brokers = random.choice((3, 3, 3, 3, 4))
     topics = tuple(_draw_topic(random, number, brokers) for number in range(random.randint(1, 2)))
-    duration_ms = random.randrange(12_000, 24_000)
+    duration_ms = random.randrange(8_000, 18_000)
     return Scenario(
         cluster=ClusterSpec(brokers, _draw_properties(random)),
         topics=topics,
@@ -27,11 +27,11 @@ def draw_scenario(random: SimRandom) -> Scenario:
 def _draw_properties(random: SimRandom) -> dict[str, str]:
     properties: dict[str, str] = {}
     if random.random() < 0.3:
-        properties["replica.lag.time.max.ms"] = random.choice(("1500", "3000"))
+        properties["replica.lag.time.max.ms"] = random.choice(("1000", "2000"))
     if random.random() < 0.2:
         properties["num.replica.fetchers"] = "2"
     if random.random() < 0.2:
-        properties["zookeeper.session.timeout.ms"] = "3000"
+        properties["zookeeper.session.timeout.ms"] = "2000"
     if random.random() < 0.2:
         properties["replica.high.watermark.checkpoint.interval.ms"] = "500"
     if random.random() < 0.2:

@@ -402,12 +402,12 @@ FAULTS: Final[dict[str, FaultKind]] = {
         draw=lambda random: {"after": random.randrange(200), "torn_tail": random.random() < 0.7},
         weight=2,
     ),
-    "freeze": FaultKind(Trouble.freeze, lasts_ms=(300, 12_000), weight=4),
+    "freeze": FaultKind(Trouble.freeze, lasts_ms=(300, 9000), weight=4),
     "freeze_client": FaultKind(
-        Trouble.freeze_client, takes_away=False, lasts_ms=(300, 12_000), weight=2, targets=("",)
+        Trouble.freeze_client, takes_away=False, lasts_ms=(300, 9000), weight=2, targets=("",)
     ),
     "cut": FaultKind(
-        Trouble.cut, lasts_ms=(300, 12_000), weight=4, targets=("any", "controller", ">", ">", "|")
+        Trouble.cut, lasts_ms=(300, 9000), weight=4, targets=("any", "controller", ">", ">", "|")
     ),
     "mute": FaultKind(Trouble.mute, lasts_ms=(300, 10_000), weight=1),
     "deaf": FaultKind(Trouble.deaf, lasts_ms=(300, 10_000), weight=1),
@@ -463,7 +463,7 @@ FAULTS: Final[dict[str, FaultKind]] = {
         draw=lambda random: {"skew_ms": random.choice((-3_600_000, -5000, 5000, 3_600_000))},
         weight=1,
     ),
-    "zk_isolate": FaultKind(Trouble.zk_isolate, lasts_ms=(500, 12_000), weight=3),
+    "zk_isolate": FaultKind(Trouble.zk_isolate, lasts_ms=(500, 9000), weight=3),
     "zk_drop": FaultKind(
         Trouble.zk_drop,
         lasts_ms=(1, 8000),
