@@ -92,6 +92,7 @@ MAX_WAITING_REQUESTS: Final = 10_000
 MAX_ELECTION_ROUNDS: Final = 5
 RETRY_DELAY_S: Final = 1.0
 MAX_RETRY_DELAY_S: Final = 30.0
+NOT_CONTROLLER: Final = "This is not the correct controller for this cluster."
 
 _COALESCED: Final = (*get_args(Notice), *get_args(OfficeEvent), ChannelBroken)
 
@@ -606,9 +607,9 @@ def _refuse(event: Request) -> None:
     """Answer a request that this broker does not serve, as it is not controller."""
     match event:
         case ControlledShutdown(_, reply):
-            _fail(reply, StaleControllerEpoch("This broker is not the controller."))
+            _fail(reply, StaleControllerEpoch(NOT_CONTROLLER))
         case ReplicaLeaderElection(partitions, _, reply):
-            error = NotController("This broker is not the controller.")
+            error = NotController()  # the original says nothing here
             answer(reply, {partition: ElectionResult(error=error) for partition in partitions})
         case _:
-            _fail(event.reply, NotController("This broker is not the controller."))
+            _fail(event.reply, NotController(NOT_CONTROLLER))

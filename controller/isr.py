@@ -83,6 +83,9 @@ def judge(context: ControllerContext, proposal: Proposal, version: int) -> Judge
             f"broker {new.leader} is not the leader of {proposal.partition}, "
             f"broker {current.leader} is"
         )
+    if new.leader not in new.isr:
+        # Kafka stores it, and what the leader acknowledges is then on nobody who may be elected.
+        return InvalidRequest(f"the leader, broker {new.leader}, is not in the ISR {new.isr}")
     if new.recovery_state == RECOVERING and len(new.isr) > 1:
         return InvalidRequest("a partition that is recovering has an ISR of one")
     if current.recovery_state == RECOVERED and new.recovery_state == RECOVERING:

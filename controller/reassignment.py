@@ -10,6 +10,7 @@ that a new controller resumes from any point.  Many partitions go through each p
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Final
 
 from kafkalike.errors import (
     InvalidReplicaAssignment,
@@ -39,6 +40,8 @@ from .status import ReplicaStatus
 from .term import Term
 from .topics import Rewrite, rewrite_topics
 
+NO_REASSIGNMENT: Final = "No partition reassignment is in progress."
+
 Targets = Mapping[TopicPartition, tuple[int, ...] | None]
 Errors = dict[TopicPartition, KafkaError | None]
 
@@ -48,7 +51,7 @@ def check_target(
 ) -> KafkaError | None:
     """Why an administrator's target replicas cannot be accepted, None when they can."""
     if not target:
-        return InvalidReplicaAssignment("The replica list is empty.")
+        return InvalidReplicaAssignment("Empty replica list specified in partition reassignment.")
     if len(set(target)) != len(target):
         return InvalidReplicaAssignment(f"The replica list {list(target)} names a broker twice.")
     if any(broker_id < 0 for broker_id in target):
@@ -129,7 +132,7 @@ class Reassigner:
             if assignment is not None:
                 assignments[partition] = assignment
             else:
-                errors[partition] = error or NoReassignmentInProgress()
+                errors[partition] = error or NoReassignmentInProgress(NO_REASSIGNMENT)
         await self._drop_zk_targets(lambda partition, _: partition in assignments)
         errors |= await self._trigger(assignments)
         return _alter_response(targets, errors)

@@ -18,6 +18,7 @@ from kafkalike.errors import (
     NONE,
     ClusterAuthorizationFailed,
     ElectionNotNeeded,
+    NotController,
     RequestTimedOut,
     UnknownServerError,
 )
@@ -104,17 +105,27 @@ class ClusterApi:
 
     # -- reassignments -------------------------------------------------------------------------
 
-    def alter_partition_reassignments(
+    async def alter_partition_reassignments(
         self, request: AlterPartitionReassignmentsRequest, ctx: RequestContext
-    ) -> Awaitable[AlterPartitionReassignmentsResponse]:
+    ) -> AlterPartitionReassignmentsResponse:
         self._require(ctx, Operation.ALTER)
-        return self._controller.alter_partition_reassignments(request)
+        try:
+            return await self._controller.alter_partition_reassignments(request)
+        except NotController as error:  # said once, not for each partition
+            return AlterPartitionReassignmentsResponse(
+                error_code=error.code, error_message=message_of(error)
+            )
 
-    def list_partition_reassignments(
+    async def list_partition_reassignments(
         self, request: ListPartitionReassignmentsRequest, ctx: RequestContext
-    ) -> Awaitable[ListPartitionReassignmentsResponse]:
+    ) -> ListPartitionReassignmentsResponse:
         self._require(ctx, Operation.DESCRIBE)
-        return self._controller.list_partition_reassignments(request)
+        try:
+            return await self._controller.list_partition_reassignments(request)
+        except NotController as error:
+            return ListPartitionReassignmentsResponse(
+                error_code=error.code, error_message=message_of(error)
+            )
 
     def update_features(
         self, request: UpdateFeaturesRequest, ctx: RequestContext

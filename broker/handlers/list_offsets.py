@@ -23,7 +23,7 @@ from kafkalike.types import TopicPartition
 
 from ..auth.authorizer import Authorizer, Operation, ResourceType, allows_cluster
 from ..replica.manager import ReplicaManager
-from ..replica.values import CONSUMER, READ_COMMITTED, READ_UNCOMMITTED
+from ..replica.values import CONSUMER, DEBUGGING_CONSUMER, READ_COMMITTED, READ_UNCOMMITTED
 from .request import RequestContext, Route, route
 
 _SINCE: Final = {-1: 0, -2: 0, -3: 7, -4: 8, -5: 9}
@@ -112,7 +112,10 @@ class ListOffsetsApi:
         """What version 0 answers: where segments begin, newest first."""
         if max_count < 0:
             raise UnknownServerError(f"Cannot list {max_count} offsets")
-        partition = self._replicas.leader_partition(topic_partition)
+        if replica_id == DEBUGGING_CONSUMER:  # reads from any replica
+            partition = self._replicas.hosted_partition(topic_partition)
+        else:
+            partition = self._replicas.leader_partition(topic_partition)
         assert partition.log is not None
         offsets = partition.log.legacy_offsets_before(timestamp, max_count)
         high_watermark = partition.log.high_watermark

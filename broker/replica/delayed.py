@@ -153,9 +153,9 @@ class DelayedDelete(DelayedOperation):
 
     def on_expire(self) -> None:
         for target in self._open:
-            self._results[target.topic_partition] = DeleteRecordsResult(
-                error_code=RequestTimedOut.code
-            )
+            key = target.topic_partition
+            # with the low watermark as it was at the request
+            self._results[key] = self._results[key]._replace(error_code=RequestTimedOut.code)
 
     def on_complete(self) -> None:
         self.answer.callback(self._results)

@@ -255,6 +255,10 @@ class ReplicaManager:
         """The hosted partition when it is online, else None."""
         return self._hosted.get(topic_partition)
 
+    def hosted_partition(self, topic_partition: TopicPartition) -> Partition:
+        """The partition, whatever its role here.  Raises as `leader_partition`."""
+        return self._hosted.require(topic_partition)
+
     def leader_partition(self, topic_partition: TopicPartition) -> Partition:
         """The partition led by this broker.
 

@@ -19,11 +19,12 @@ from kafkalike.errors import (
     KafkaStorageError,
     LogDirNotFound,
     ReplicaNotAvailable,
+    UnknownTopicOrPartition,
 )
-from kafkalike.runtime.ports import Clock, FileRange, StorageError, Timer
+from kafkalike.runtime.ports import Buffer, Clock, FileRange, StorageError, Timer
 from kafkalike.types import TopicPartition
 
-from ..log.log import FetchIsolation, Log
+from ..log.log import FetchIsolation, Log, OffsetsOutOfOrder, UnexpectedAppendOffset
 from ..log.manager import LogManager
 from .follower import truncation_target
 from .hosted import HostedPartitions
@@ -84,8 +85,9 @@ class LogDirMovers:
     def alter(self, targets: Mapping[TopicPartition, str]) -> dict[TopicPartition, int]:
         """AlterReplicaLogDirs: error code by partition.
 
-        A partition that is not here yet is made in that directory later (REPLICA_NOT_AVAILABLE);
-        naming the directory where a replica lies cancels a running move.
+        A partition that is not here yet is made in that directory later (REPLICA_NOT_AVAILABLE, or
+        UNKNOWN_TOPIC_OR_PARTITION when this broker has not heard of it); naming the directory
+        where a replica lies cancels a running move.
         """
         codes: dict[TopicPartition, int] = {}
         for key, path in targets.items():
@@ -111,6 +113,9 @@ class LogDirMovers:
         if log is None or log.parent_dir != path:
             self._logs.set_preferred_dir(key, path)
         if partition is None or log is None:
+            absence = self._hosted.absence(key)
+            if isinstance(absence, UnknownTopicOrPartition):
+                raise absence
             raise ReplicaNotAvailable(f"{key} is not here yet and will be made in {path}")
         if log.parent_dir == path or key in self._moves:
             return
@@ -193,7 +198,12 @@ class LogDirMovers:
             try:
                 if self._step(move):
                     self._queue.append(move)
-            except (KafkaError, StorageError) as error:
+            except (
+                KafkaError,
+                StorageError,
+                UnexpectedAppendOffset,
+                OffsetsOutOfOrder,
+            ) as error:
                 self._logger.error("moving %s ends: %s", move.partition, error)
                 self._moves.pop(move.partition.topic_partition, None)
                 move.partition.future = None
@@ -236,7 +246,7 @@ class LogDirMovers:
         if found.records:
             piece = found.records
             data = piece.read() if isinstance(piece, FileRange) else piece
-            future.append_as_follower(data)
+            _append(future, data)
             self.throttle.record(len(data))
         future.update_high_watermark(current.high_watermark)
         start = min(current.log_start_offset, future.high_watermark)
@@ -268,3 +278,21 @@ class LogDirMovers:
         self._logs.replace_current_with_future(key)
         del self._moves[key]
         move.partition.replace_log(move.future)
+
+
+def _append(future: Log, data: Buffer) -> None:
+    """Append what the current log holds.
+
+    An empty log whose start lies inside the first batch takes the batch whole: DeleteRecords made
+    the current log begin there.
+    """
+    try:
+        future.append_as_follower(data)
+    except UnexpectedAppendOffset as error:
+        if not (
+            future.log_end_offset == future.log_start_offset
+            and error.first_offset < future.log_end_offset <= error.last_offset
+        ):
+            raise
+        future.truncate_fully_and_start_at(error.first_offset)
+        future.append_as_follower(data)

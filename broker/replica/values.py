@@ -181,7 +181,10 @@ class EpochEndOffset(NamedTuple):
 
 
 class DeleteRecordsResult(NamedTuple):
-    """How DeleteRecords ended for one partition; the low watermark is -1 where there is an error."""
+    """How DeleteRecords ended for one partition.
+
+    The low watermark is -1 where there is an error, and the one before where time ran out.
+    """
 
     low_watermark: int = NO_OFFSET
     error_code: int = NONE

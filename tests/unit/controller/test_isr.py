@@ -34,6 +34,8 @@ ROWS: list[tuple[str, dict[str, object], int, type[KafkaError] | type]] = [
     ("same members in another order is a change", {"isr": (2, 1)}, 3, Accepted),
     ("older partition epoch", {"isr": (1,), "partition_epoch": 8}, 3, InvalidUpdateVersion),
     ("not the leader", {"leader": 2, "isr": (2,)}, 3, InvalidRequest),
+    ("nobody is in sync", {"isr": ()}, 3, InvalidRequest),
+    ("the leader is not in sync", {"isr": (2,)}, 3, InvalidRequest),
     ("recovering with two in sync", {"recovery_state": RECOVERING}, 3, InvalidRequest),
     ("back to recovering", {"recovery_state": RECOVERING, "isr": (1,)}, 3, InvalidRequest),
     ("shrink", {"isr": (1,)}, 3, Accepted),

@@ -12,7 +12,12 @@ from kafkalike.broker.auth.authorizer import (
     ResourceType,
 )
 from kafkalike.broker.handlers.log_dirs import LogDirsApi
-from kafkalike.errors import ClusterAuthorizationFailed, LogDirNotFound, ReplicaNotAvailable
+from kafkalike.errors import (
+    ClusterAuthorizationFailed,
+    LogDirNotFound,
+    ReplicaNotAvailable,
+    UnknownTopicOrPartition,
+)
 from kafkalike.messages.cluster import AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse
 from kafkalike.types import TopicPartition
 from tests.fakes import FakeClock
@@ -52,11 +57,13 @@ def test_each_partition_for_itself(tmp_path: Path, version: int) -> None:
     broker.lead(key)
     first, second = broker.logs.live_dirs
     target = second if broker.log(key).parent_dir == first else first
-    found = alter(broker, PermissiveAuthorizer(), version, here=target, bad="/no/dir", later=target)
-    assert found == [
+    broker.know(1, partitions=[TopicPartition("later", 0)])
+    targets = {"here": target, "bad": "/no/dir", "later": target, "unheard": target}
+    assert alter(broker, PermissiveAuthorizer(), version, **targets) == [
         ("here", 0, 0),
         ("bad", 0, LogDirNotFound.code),
         ("later", 0, ReplicaNotAvailable.code),
+        ("unheard", 0, UnknownTopicOrPartition.code),
     ]
     broker.clock.advance(1)
     assert broker.log(key).parent_dir == target

@@ -536,7 +536,7 @@ def test_delete_records_times_out_for_each_partition(broker: Broker) -> None:
     assert isinstance(waiting, Deferred)
     broker.clock.advance(1)
     assert result_of(waiting) == {
-        T0: (-1, RequestTimedOut.code),
+        T0: (0, RequestTimedOut.code),
         T1: (-1, UnknownTopicOrPartition.code),
     }
 

@@ -12,6 +12,7 @@ from kafkalike.errors import (
     KafkaStorageError,
     LogDirNotFound,
     ReplicaNotAvailable,
+    UnknownTopicOrPartition,
 )
 from kafkalike.types import TopicPartition
 from tests.fakes import FakeClock, result_of
@@ -121,6 +122,18 @@ def test_truncation_and_log_start_reach_the_future_log(broker: Broker) -> None:
     assert broker.log() is future
 
 
+def test_replica_moves_whose_log_begins_inside_a_batch(broker: Broker) -> None:
+    """DeleteRecords may leave the first records of a batch behind: they are copied along."""
+    result_of(broker.produce("a", "b", "c", "d"))
+    assert broker.log().maybe_increment_log_start_offset(12)
+    target = other_dir(broker)
+    assert move(broker, target) == NONE
+    broker.clock.advance(1)
+    assert broker.log().parent_dir == target and len(broker.replicas._movers) == 0
+    assert broker.log().log_start_offset == 12
+    assert values_of(broker.read(12).records)[-2:] == ["c", "d"]
+
+
 def test_low_watermark_counts_the_future_log(broker: Broker) -> None:
     move(broker, other_dir(broker))
     broker.fetch(fetch_request({T0: 10}, replica_id=2, log_start_offset=5), 12)
@@ -151,12 +164,14 @@ def test_refusals(broker: Broker) -> None:
     long_name = TopicPartition("n" * 249, 0)
     assert move(broker, "/nowhere") == LogDirNotFound.code
     assert move(broker, other_dir(broker), long_name) == InvalidTopicException.code
+    assert move(broker, other_dir(broker), T1) == UnknownTopicOrPartition.code
+    broker.know(1, 2, partitions=[T0, T1])
     assert move(broker, other_dir(broker), T1) == ReplicaNotAvailable.code
 
 
 def test_preference_is_remembered_for_a_partition_to_come(broker: Broker) -> None:
     target = broker.log().parent_dir  # the fuller one
-    assert move(broker, target, T1) == ReplicaNotAvailable.code
+    assert move(broker, target, T1) == UnknownTopicOrPartition.code
     broker.lead(T1)
     assert broker.log(T1).parent_dir == target
 
