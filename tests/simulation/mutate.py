@@ -114,22 +114,17 @@ def apply(mutation: Mutation, root: pathlib.Path) -> None:
 
 
 @contextmanager
-def copied(mutation: Mutation | None, commit: str = "") -> Iterator[pathlib.Path]:
-    """A copy of the package, of the checkout or of a commit, with the mutation."""
+def copied(mutation: Mutation | None, source: pathlib.Path = ROOT) -> Iterator[pathlib.Path]:
+    """A copy of the package below `source`, with the mutation."""
     with tempfile.TemporaryDirectory(prefix="kafkalike-mutant-") as name:
         root = pathlib.Path(name)
-        if commit:
-            command = ["git", "-C", str(ROOT), "archive", commit, *PARTS]
-            archive = subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout
-            subprocess.run(["tar", "-x", "-C", name], input=archive, check=True)
-        else:
-            for part in PARTS:
-                shutil.copytree(
-                    ROOT / part,
-                    root / part,
-                    symlinks=True,
-                    ignore=shutil.ignore_patterns("__pycache__"),
-                )
+        for part in PARTS:
+            shutil.copytree(
+                source / part,
+                root / part,
+                symlinks=True,
+                ignore=shutil.ignore_patterns("__pycache__"),
+            )
         if mutation is not None:
             apply(mutation, root)
         yield root
@@ -167,13 +162,13 @@ def try_mutation(
     seeds: int,
     budget_s: float,
     plain: pathlib.Path,
-    commit: str = "",
+    source: pathlib.Path = ROOT,
 ) -> Line:
     """Go on from where `row` stopped; the new row."""
     family = mutation.family or "general"
     row = row or Line(mutation.name, 0, family)
     deadline_s = time.monotonic() + budget_s
-    with copied(mutation, commit) as root:
+    with copied(mutation, source) as root:
         while row.tried < seeds and time.monotonic() < deadline_s:
             left_s = deadline_s - time.monotonic()
             found: Outcome | None = None
@@ -200,7 +195,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seeds", type=int, default=2000, help="seeds to try for each")
     parser.add_argument("--each-s", type=float, default=1e9, help="real seconds for each")
     parser.add_argument("--budget-s", type=float, default=1e9, help="real seconds altogether")
-    parser.add_argument("--commit", default="", help="of this commit instead of the checkout")
+    parser.add_argument(
+        "--source", type=pathlib.Path, default=ROOT, help="another checkout to take guards out of"
+    )
     parser.add_argument("--again", action="store_true", help="forget what the table says")
     options = parser.parse_args(arguments)
     known = {mutation.name for mutation in MUTATIONS}
@@ -208,7 +205,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if name not in known:
             parser.error(f"no mutation is called {name!r}")
     deadline_s = time.monotonic() + options.budget_s
-    with copied(None, options.commit) as plain:
+    with copied(None, options.source) as plain:
         for mutation in MUTATIONS:
             if options.only and mutation.name not in options.only:
                 continue
@@ -219,7 +216,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if left_s <= 0:
                 break
             try:
-                row = try_mutation(mutation, row, options.seeds, left_s, plain, options.commit)
+                row = try_mutation(mutation, row, options.seeds, left_s, plain, options.source)
             except OutOfDate as error:
                 print(error)
                 continue
