@@ -66,19 +66,19 @@ def missing() -> str | None:
     return None
 
 
-def jars() -> Path:
+def jars(pom: Path = POM) -> Path:
     """The folder with Kafka's jars, fetched on first use.  Raises ReferenceMissing."""
     reason = missing()
     if reason is not None:
         raise ReferenceMissing(reason)
-    key = hashlib.sha256(POM.read_bytes()).hexdigest()[:16]
+    key = hashlib.sha256(pom.read_bytes()).hexdigest()[:16]
     cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
     folder = cache / "kafkalike" / f"reference-kafka-{key}"
     if not folder.exists():
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
             made = Path(scratch) / "made"
-            command = ["mvn", "-q", "-B", "-f", str(POM), "dependency:copy-dependencies"]
+            command = ["mvn", "-q", "-B", "-f", str(pom), "dependency:copy-dependencies"]
             done = subprocess.run(
                 [*command, f"-DoutputDirectory={made}"],
                 capture_output=True,
