@@ -122,7 +122,8 @@ class OneController(Check):
 
 
 class IsrLeadership(Check):
-    """A leader comes from the ISR before it, or the state says that the election was unclean."""
+    """A leader comes from the ISR before it, or the state says that the election was unclean, or it is
+    one of those who left last, in the place of the one that has lost records (ADR 0008)."""
 
     name = "elections"
 
@@ -137,6 +138,8 @@ class IsrLeadership(Check):
             if before is None or write.leader < 0 or write.leader in before.isr:
                 continue
             if before.leader == write.leader or self._unclean(evidence, write):
+                continue
+            if write.leader in before.former and write.isr == (write.leader,):
                 continue
             yield (
                 f"{write.partition}: broker {write.leader} became leader in epoch"

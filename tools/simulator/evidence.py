@@ -86,6 +86,8 @@ class StateWrite:
     recovery_state: int
     epoch_then: int
     """What /controller_epoch held just then; -1 when it was not there."""
+    former: tuple[int, ...] = ()
+    """Who left the ISR last and may lead when the one that is left has lost records (ADR 0008)."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -171,6 +173,7 @@ class Evidence:
                     tuple(state["isr"]),
                     int(state.get("leader_recovery_state", 0)),
                     epoch,
+                    tuple(int(broker) for broker in state.get("kafkalike_former_isr", ())),
                 )
 
     @cached_property
