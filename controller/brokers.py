@@ -74,6 +74,23 @@ def plan_offline_dirs(
     return now, [partition for partition in now if partition not in before]
 
 
+def restarted_unnoticed(context: ControllerContext) -> list[Replica]:
+    """Members of ISRs whose brokers registered after the state was last written, beside others that
+    did not: they restarted while there was no controller, and may have lost the end of their logs.
+
+    Where all members have restarted nothing tells who is better, and nothing is changed.
+    """
+    found: list[Replica] = []
+    for partition, state in context.leadership.items():
+        if state.mzxid < 0 or context.is_queued_for_deletion(partition.topic):
+            continue
+        online = context.online_replicas(partition, state.leader_and_isr.isr)
+        later = [b for b in online if context.broker_epoch(b) > state.mzxid]
+        if later and len(later) < len(online):
+            found.extend(Replica(partition, broker_id) for broker_id in later)
+    return found
+
+
 class BrokerWatcher:
     """Follows registrations and failed log directories."""
 
@@ -100,6 +117,30 @@ class BrokerWatcher:
         """At failover: who is there."""
         for broker in (await self._read_registrations()).values():
             self._term.put_broker(broker)
+
+    def set_aside_restarted(self) -> list[Replica]:
+        """At failover: who restarted unnoticed counts as offline, like one whose restart a controller
+        has seen, until `take_back`."""
+        restarted = restarted_unnoticed(self._context)
+        for partition, broker_id in restarted:
+            self._context.offline_dirs.setdefault(broker_id, {})[partition] = None
+        if restarted:
+            self._term.logger.warning(
+                "replicas leave their ISRs: their brokers restarted while there was no controller"
+                " brokers=%s count=%d",
+                sorted({replica.broker_id for replica in restarted}),
+                len(restarted),
+            )
+        return restarted
+
+    async def take_back(self, replicas: Sequence[Replica]) -> None:
+        """They are out of the ISRs and follow the leaders that there are now."""
+        for partition, broker_id in replicas:
+            failed = self._context.offline_dirs.get(broker_id, {})
+            failed.pop(partition, None)
+            if not failed:
+                self._context.offline_dirs.pop(broker_id, None)
+        await self._replicas.move(replicas, ReplicaStatus.ONLINE)
 
     def open_channels(self, broker_ids: Iterable[int]) -> None:
         for broker_id in broker_ids:

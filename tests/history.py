@@ -409,6 +409,16 @@ ROWS: Final = (
                 "                if False\n",
                 by=[CONTROLLER + "test_plans.py::test_new_bounced_and_dead_brokers"],
             ),
+            guard(
+                "controller/brokers.py",
+                "        if later and len(later) < len(online):\n",
+                "        if False:\n",
+                by=[
+                    CONTROLLER + "test_old_bugs.py::"
+                    "test_kafka_7235_a_restart_between_two_controllers_is_noticed",
+                    CONTROLLER + "test_old_bugs.py::test_who_restarted_unnoticed",
+                ],
+            ),
         ),
         also=(
             CONTROLLER + "test_requests.py::test_epoch_of_a_broker_that_came_back_in_the_meantime",

@@ -87,7 +87,7 @@ async def read_partition_states(
         assert isinstance(answer, tuple)
         data, stat = answer
         try:
-            found[tp] = PartitionState.decode(data, op.path, stat.version)
+            found[tp] = PartitionState.decode(data, op.path, stat.version, stat.mzxid)
         except CorruptZnode as error:
             found[tp] = error
     return found

@@ -291,6 +291,8 @@ class PartitionState:
     controller_epoch: int
     former: FormerIsr | None = None
     """Not Kafka's; only beside an ISR of one."""
+    mzxid: int = field(default=-1, compare=False)
+    """When it was written, as far as it was read: not in the payload."""
 
     def encode(self) -> bytes:
         state = self.leader_and_isr
@@ -309,7 +311,9 @@ class PartitionState:
         return encode(value)
 
     @staticmethod
-    def decode(data: bytes | None, path: str, znode_version: int) -> "PartitionState":
+    def decode(
+        data: bytes | None, path: str, znode_version: int, mzxid: int = -1
+    ) -> "PartitionState":
         """`znode_version` is the node's data version: the partition epoch."""
         fields = Fields.parse(data, path)
         recovery_state = fields.int32("leader_recovery_state", RECOVERED)
@@ -328,6 +332,7 @@ class PartitionState:
             ),
             fields.int32("controller_epoch"),
             _former_isr(fields),
+            mzxid,
         )
 
 
