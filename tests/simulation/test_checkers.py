@@ -240,10 +240,12 @@ def partition_given_twice(scene: Scene) -> None:
 
 def two_leaders_of_a_generation(scene: Scene) -> None:
     scene.joined("m2", 2, "m2")
+    scene.assigned("m2", 2)
 
 
 def unknown_member(scene: Scene) -> None:
     scene.joined("m3", 2, "m1")
+    scene.assigned("m3", 2)
 
 
 def generation_goes_back(scene: Scene) -> None:
@@ -378,6 +380,14 @@ def test_records_of_a_topic_that_was_deleted_are_not_missed() -> None:
     scene.produced(5, b"x", broker=1)
     scene.did(DeleteTopic(T0.topic))
     assert "acknowledged loss" not in {v.checker for v in judge(scene.evidence)}
+
+
+def test_a_generation_without_assignments_may_be_forgotten() -> None:
+    scene = good()
+    scene.joined("m1", 3, "m1", ("m1", "m2"))
+    scene.joined("m2", 3, "m2", ("m2",))
+    scene.assigned("m2", 3, T0)
+    assert judge(scene.evidence) == []
 
 
 def test_an_unclean_election_that_says_so_is_no_broken_promise() -> None:

@@ -58,6 +58,8 @@ class Reader(SimClient):
         """
         view = self.partitions.get(partition)
         epoch = view.leader_epoch if view is not None and check_epoch else -1
+        from_follower = view is not None and view.leader != broker
+        topic_id = self.topic_id(partition.topic)
         asked = FetchRequest.FetchTopic.FetchPartition(
             partition=partition.partition,
             current_leader_epoch=epoch,
@@ -74,7 +76,8 @@ class Reader(SimClient):
         )
         response: FetchResponse = await self.ask(broker, request, FETCH_VERSION)
         if response.error_code != NONE or not response.responses:
-            return response.error_code or -1, _nothing(partition, broker, epoch), (-1, -1)
+            nothing = Fetched(partition, broker, epoch, -1, -1, (), from_follower, topic_id)
+            return response.error_code or -1, nothing, (-1, -1)
         data = response.responses[0].partitions[0]
         records: tuple[Read, ...] = ()
         if data.error_code == NONE and data.records is not None:
@@ -86,8 +89,8 @@ class Reader(SimClient):
             data.high_watermark,
             data.log_start_offset,
             records,
-            from_follower=view is not None and view.leader != broker,
-            topic_id=self.topic_id(partition.topic),
+            from_follower=from_follower,
+            topic_id=topic_id,
         )
         diverging = data.diverging_epoch
         return data.error_code, fetched, (diverging.epoch, diverging.end_offset)
@@ -134,10 +137,6 @@ class Reader(SimClient):
         if answer.error_code != NONE:
             return None
         return answer.leader_epoch, answer.end_offset
-
-
-def _nothing(partition: TopicPartition, broker: int, epoch: int) -> Fetched:
-    return Fetched(partition, broker, epoch, -1, -1, ())
 
 
 def read_records(data: bytes, from_offset: int) -> tuple[Read, ...]:
@@ -221,7 +220,8 @@ class Consumer(Reader):
         elif code != NONE:
             await self.refresh()
         elif epoch >= 0:
-            self._truncated(partition, broker, end_offset)
+            if not fetched.from_follower:  # a follower may only be behind
+                self._truncated(partition, broker, end_offset)
         else:
             self._take(partition, fetched)
 

@@ -143,7 +143,11 @@ class CommittedForward(Check):
 
 class GroupsExclusive(Check):
     """One generation has one leader and gives a partition to one member; generations grow; what an
-    older generation sends is refused once a newer one is known."""
+    older generation sends is refused once a newer one is known.
+
+    A generation counts from its first assignment on, which is stored before anybody is told.  One
+    that got no further than its Join is forgotten with its coordinator, and its number used again.
+    """
 
     name = "groups"
 
@@ -157,11 +161,14 @@ class GroupsExclusive(Check):
         leaders: dict[tuple[str, int], tuple[str, str]] = {}
         members: dict[tuple[str, int], tuple[str, ...]] = {}
         owners: dict[tuple[str, int], dict[TopicPartition, str]] = defaultdict(dict)
+        in_it = {(what.group, what.generation, what.member_id) for what in _assigned(evidence)}
         for entry in evidence.history.entries:
             what = entry.what
             if entry.phase is not Phase.OK:
                 continue
             if isinstance(what, Joined):
+                if (what.group, what.generation, what.member_id) not in in_it:
+                    continue
                 key = (what.group, what.generation)
                 before = leaders.setdefault(key, (what.leader, what.protocol))
                 if before != (what.leader, what.protocol):
@@ -190,7 +197,7 @@ class GroupsExclusive(Check):
     def _zombies(self, evidence: Evidence) -> Iterator[str]:
         newest: dict[str, list[tuple[int, int]]] = defaultdict(list)
         for entry in evidence.history.entries:
-            if entry.phase is Phase.OK and isinstance(entry.what, Joined):
+            if entry.phase is Phase.OK and isinstance(entry.what, Assigned):
                 newest[entry.what.group].append((entry.number, entry.what.generation))
         best = {group: Running(points) for group, points in newest.items()}
         kinds: tuple[type[Heartbeat | Commit | Sync], ...] = (Heartbeat, Commit, Sync)
@@ -209,9 +216,16 @@ class GroupsExclusive(Check):
         for operation, _ in evidence.history.operations(object):
             if operation.is_ok and isinstance(answer_of(operation), Joined):
                 joined: Joined = answer_of(operation)
-                known = best[joined.group].before(operation.begun)
+                running = best.get(joined.group)
+                known = -1 if running is None else running.before(operation.begun)
                 if joined.generation < known:
                     yield (
                         f"group {joined.group}: {operation.client} joined generation"
                         f" {joined.generation}, generation {known} was known before"
                     )
+
+
+def _assigned(evidence: Evidence) -> Iterator[Assigned]:
+    for entry in evidence.history.entries:
+        if entry.phase is Phase.OK and isinstance(entry.what, Assigned):
+            yield entry.what
