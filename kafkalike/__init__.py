@@ -7,6 +7,8 @@ then the parent folder is searched as well.
 
 import pathlib
 
+__version__ = "0.1.0"
+
 _HERE = pathlib.Path(__file__).resolve().parent
 if not (_HERE / "broker").is_dir():
     __path__.append(str(_HERE.parent))

@@ -7,6 +7,7 @@ DescribeConfigs answers (reference: configs 1-3).
 """
 
 import functools
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
@@ -92,6 +93,7 @@ _POSITIVE: Final = (
 )
 """Settings that Kafka takes at any value and that nothing works with below 1."""
 
+_HOST: Final = re.compile(r"(\[[0-9A-Fa-f:.%]+\]|[^][:/@\s]+)(?::([0-9]{1,5}))?")
 _MS_PER_MINUTE: Final = 60_000
 _MS_PER_HOUR: Final = 3_600_000
 
@@ -175,9 +177,12 @@ class BrokerConfig(BrokerKeys):
         self._check_served()
         self._check_group_protocols()
         self._check_listeners()
-        if not self.zookeeper_connect_text:
+        hosts = (self.zookeeper_connect_text or "").partition("/")[0]
+        if not all(_is_host(host.strip()) for host in hosts.split(",")):
             raise ConfigError(
-                "zookeeper.connect", None, "expected host:port[,host:port...][/chroot]"
+                "zookeeper.connect",
+                self.zookeeper_connect_text,
+                "expected host:port[,host:port...][/chroot]",
             )
         if not self.log_dirs:
             raise ConfigError("log.dirs", self.log_dirs_text, "expected at least one directory")
@@ -697,3 +702,9 @@ def _describe_topic_key(
         sensitive=False,
         synonyms=synonyms,
     )
+
+
+def _is_host(text: str) -> bool:
+    """A host with or without a port, IPv6 in brackets."""
+    found = _HOST.fullmatch(text)
+    return found is not None and (found[2] is None or 0 < int(found[2]) < 1 << 16)

@@ -518,15 +518,20 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         "--self",
         dest="brokers",
         nargs="?",
-        type=int,
+        type=cli.whole(1, 100),
         const=1,
         metavar="BROKERS",
         help="measure a new cluster of so many brokers (default: 1), thrown away afterwards",
     )
     parser.add_argument("--topic", default="kafkalike-bench", help="default: kafkalike-bench")
-    parser.add_argument("--partitions", type=int, default=1, help="of a new topic (default: 1)")
     parser.add_argument(
-        "--replication-factor", type=int, default=1, help="of a new topic (default: 1)"
+        "--partitions", type=cli.whole(1), default=1, help="of a new topic (default: 1)"
+    )
+    parser.add_argument(
+        "--replication-factor",
+        type=cli.whole(1, 32767),
+        default=1,
+        help="of a new topic (default: 1)",
     )
     parser.add_argument(
         "--workload",
@@ -534,14 +539,32 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         metavar="NAME[,NAME]",
         help=f"of {', '.join(WORKLOADS)} (default: produce,fetch,round-trip)",
     )
-    parser.add_argument("--connections", type=int, default=4, help="default: 4")
-    parser.add_argument("--depth", type=int, default=1, help="requests in flight on each")
-    parser.add_argument("--seconds", type=float, default=5.0, help="of measuring (default: 5)")
-    parser.add_argument("--warm-up", type=float, default=1.0, help="seconds before (default: 1)")
-    parser.add_argument("--value-bytes", type=int, default=100, help="of a record (default: 100)")
-    parser.add_argument("--batch-records", type=int, default=1, help="in a batch (default: 1)")
-    parser.add_argument("--acks", type=int, default=1, choices=(1, -1), help="default: 1")
-    parser.add_argument("--fetch-bytes", type=int, default=1 << 20, help="default: 1048576")
+    parser.add_argument("--connections", type=cli.whole(1), default=4, help="default: 4")
+    parser.add_argument("--depth", type=cli.whole(1), default=1, help="requests in flight on each")
+    parser.add_argument(
+        "--seconds",
+        type=cli.decimal(0.001, 1e6, "seconds"),
+        default=5.0,
+        help="of measuring (default: 5)",
+    )
+    parser.add_argument(
+        "--warm-up",
+        type=cli.decimal(0, 1e6, "seconds"),
+        default=1.0,
+        help="seconds before (default: 1)",
+    )
+    parser.add_argument(
+        "--value-bytes", type=cli.whole(1), default=100, help="of a record (default: 100)"
+    )
+    parser.add_argument(
+        "--batch-records", type=cli.whole(1), default=1, help="in a batch (default: 1)"
+    )
+    parser.add_argument(
+        "--acks", type=cli.whole(-1, 1), default=1, choices=(1, -1), help="default: 1"
+    )
+    parser.add_argument(
+        "--fetch-bytes", type=cli.whole(1), default=1 << 20, help="default: 1048576"
+    )
     parser.add_argument("--plot", type=pathlib.Path, metavar="FILE.svg", help="draw latencies")
     cli.add_output_flag(parser)
 
@@ -551,11 +574,6 @@ def run(args: argparse.Namespace) -> int:
     unknown = [name for name in workloads if name not in WORKLOADS]
     if unknown or not workloads:
         raise cli.UsageError(f"--workload: expected some of {', '.join(WORKLOADS)}")
-    for flag in ("connections", "depth", "value_bytes", "batch_records", "fetch_bytes"):
-        if getattr(args, flag) <= 0:
-            raise cli.UsageError(f"--{flag.replace('_', '-')}: expected more than 0")
-    if args.seconds <= 0 or args.warm_up < 0:
-        raise cli.UsageError("--seconds and --warm-up: expected time that passes")
     load = Load(
         topic=args.topic,
         connections=args.connections,

@@ -46,10 +46,7 @@ def run(args: argparse.Namespace) -> int:
 
 def load_config(path: pathlib.Path, overrides: list[str]) -> BrokerConfig:
     """Read, override and check.  Raises CommandError with one line."""
-    try:
-        text = path.read_text(encoding="iso-8859-1")
-    except OSError as error:
-        raise cli.CommandError(f"cannot read {path}: {error.strerror}") from error
+    text = cli.read_text("server.properties", path, "iso-8859-1")
     try:
         properties = parse_properties(text)
     except PropertiesError as error:

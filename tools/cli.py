@@ -5,6 +5,8 @@ Errors go to stderr, results to stdout.  Exit codes: 0 done, 1 failed, 2 wrong u
 
 import argparse
 import json
+import os
+import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -17,6 +19,11 @@ PARTLY_DONE: Final = 3
 INTERRUPTED: Final = 130
 
 MAX_PORT: Final = 65535
+MAX_INT: Final = (1 << 31) - 1
+MAX_LONG: Final = (1 << 63) - 1
+_ADDRESS: Final = re.compile(r"(\[[0-9A-Fa-f:.%]+\]|[^][:/@\s]+):([0-9]{1,5})")
+_DECIMAL: Final = re.compile(r"-?[0-9]{1,20}(\.[0-9]{1,20})?")
+_WHOLE: Final = re.compile(r"-?[0-9]{1,20}")
 
 
 class CommandError(Exception):
@@ -35,6 +42,41 @@ class Subcommand(Protocol):
 
     def run(self, args: argparse.Namespace) -> int:
         """Do it and return the exit code."""
+
+
+def whole(minimum: int, maximum: int = MAX_INT) -> Callable[[str], int]:
+    """The type of a flag that takes a whole number in a range; others are wrong usage."""
+
+    def parse(text: str) -> int:
+        wrong = argparse.ArgumentTypeError(
+            f"expected a whole number from {minimum} to {maximum}, found {text!r}"
+        )
+        if not _WHOLE.fullmatch(text):
+            raise wrong
+        number = int(text)
+        if not minimum <= number <= maximum:
+            raise wrong
+        return number
+
+    return parse
+
+
+def decimal(minimum: float, maximum: float, unit: str) -> Callable[[str], float]:
+    """The type of a flag that takes a number with a fraction; others are wrong usage."""
+
+    def parse(text: str) -> float:
+        number = float(text) if _DECIMAL.fullmatch(text) else float("nan")
+        if not minimum <= number <= maximum:
+            raise argparse.ArgumentTypeError(
+                f"expected {minimum:g} to {maximum:g} {unit}, found {text!r}"
+            )
+        return number
+
+    return parse
+
+
+port = whole(0, MAX_PORT)
+"""The type of a flag that takes a port; 0 means any that is free."""
 
 
 def add_output_flag(parser: argparse.ArgumentParser) -> None:
@@ -90,14 +132,49 @@ def parse_addresses(flag: str, text: str) -> list[tuple[str, int]]:
     """`host:port,host:port` with IPv6 hosts in brackets.  Raises UsageError."""
     addresses: list[tuple[str, int]] = []
     for part in filter(None, (p.strip() for p in text.split(","))):
-        host, colon, port = part.rpartition(":")
-        host = host.removeprefix("[").removesuffix("]")
-        if not colon or not host or not port.isdecimal() or not 0 < int(port) <= MAX_PORT:
+        found = _ADDRESS.fullmatch(part)
+        if found is None or not 0 < int(found[2]) <= MAX_PORT:
             raise UsageError(f"{flag}: expected host:port[,host:port...], found {part!r}")
-        addresses.append((host, int(port)))
+        addresses.append((found[1].strip("[]"), int(found[2])))
     if not addresses:
         raise UsageError(f"{flag}: expected host:port[,host:port...], found nothing")
     return addresses
+
+
+def describe_os_error(error: OSError) -> str:
+    """`path: what the system says`, without its number."""
+    if error.filename is None or error.strerror is None:
+        return str(error)
+    return f"{os.fsdecode(error.filename)}: {error.strerror}"
+
+
+def read_text(flag: str, path: "str | os.PathLike[str]", encoding: str = "utf-8") -> str:
+    """The text of a file that was named on the command line.  Raises CommandError."""
+    try:
+        with open(path, encoding=encoding) as file:
+            return file.read()
+    except OSError as error:
+        raise CommandError(f"{flag}: {describe_os_error(error)}") from error
+    except UnicodeDecodeError as error:
+        raise CommandError(f"{flag}: {os.fspath(path)} is no text: {error.reason}") from error
+
+
+def kafka_addresses(text: str) -> str:
+    """The type of a flag that takes addresses of brokers: the text as it is, if it can be used."""
+    return _checked(text, text)
+
+
+def zookeeper_addresses(text: str) -> str:
+    """The type of a flag that takes what zookeeper.connect takes, with every port."""
+    return _checked(text, text.partition("/")[0])
+
+
+def _checked(text: str, addresses: str) -> str:
+    try:
+        parse_addresses("", addresses)
+    except UsageError as error:
+        raise argparse.ArgumentTypeError(str(error).removeprefix(": ")) from None
+    return text
 
 
 def guarded(run: Callable[[], int]) -> int:
@@ -107,8 +184,15 @@ def guarded(run: Callable[[], int]) -> int:
     except UsageError as error:
         print_error(str(error))
         return USAGE
-    except (CommandError, OSError) as error:
+    except CommandError as error:
         print_error(str(error))
+        return FAILED
+    except BrokenPipeError:
+        # Whoever read has seen enough; nothing more can be said, not even at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    except OSError as error:
+        print_error(describe_os_error(error))
         return FAILED
     except KeyboardInterrupt:
         return INTERRUPTED

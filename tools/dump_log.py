@@ -3,7 +3,7 @@
 Reads the files of a stopped or running broker, ours or Kafka's, and changes nothing.  The text is that
 of Kafka's own tool, so that what reads the one reads the other; `--output json` gives one object a
 line.  Problems found (bad checksums, bytes behind the last batch, indexes that contradict the log)
-are printed and make the exit code 1.  Reference: log-store 11.
+are printed and make the exit code 1.
 """
 
 import argparse
@@ -22,6 +22,8 @@ from kafkalike.records.compression import Codec, DecompressionError
 from kafkalike.records.control import ABORT, COMMIT, control_type, read_marker
 from kafkalike.records.record import MalformedRecord, Record
 from kafkalike.records.scan import AnyBatch, batch_at, batch_size
+
+from . import cli
 
 Item = dict[str, Any]
 
@@ -75,12 +77,17 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     )
     parser.add_argument(
         "--max-bytes",
-        type=int,
-        default=2**31 - 1,
+        type=cli.whole(1),
+        default=cli.MAX_INT,
         metavar="N",
         help="read at most so many bytes of each log",
     )
-    parser.add_argument("--output", choices=("text", "json"), default="text")
+    parser.add_argument(
+        "--output",
+        choices=("text", "json"),
+        default="text",
+        help="text as Kafka's own tool prints it, or one JSON object a line (default: text)",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -100,8 +107,13 @@ class Dump:
     def run(self) -> int:
         """Dump every file that was named; 1 when a problem was found."""
         for name in self._args.files.split(","):
-            for path in self._expand(Path(name.strip())):
-                self._dump(path)
+            path = Path(name.strip())
+            if not name.strip():
+                raise cli.UsageError("--files: expected FILE[,FILE...], found an empty name")
+            if not path.exists():
+                raise cli.CommandError(f"{path}: no such file or directory")
+            for found in self._expand(path):
+                self._dump(found)
         return 1 if self._problems else 0
 
     def _expand(self, path: Path) -> list[Path]:
@@ -130,17 +142,19 @@ class Dump:
 
     def _dump(self, path: Path) -> None:
         dumper = self._dumper(path)
+        if dumper is None:
+            cli.print_error(
+                f"{path}: expected a segment (.log), an index (.index, .timeindex, .txnindex), a"
+                " .snapshot, a checkpoint, partition.metadata, or a directory of such"
+            )
+            self._problems += 1
+            return
         if self._args.output == "text":
             self._line(f"Dumping {path}")
-        if dumper is None:
-            self._problem(path, "this kind of file is not known here")
-        elif not path.exists():
-            self._problem(path, "there is no such file")
-        else:
-            try:
-                dumper(path)
-            except (CorruptIndex, CorruptSnapshot, checkpoints.CorruptCheckpoint) as error:
-                self._problem(path, str(error))
+        try:
+            dumper(path)
+        except (CorruptIndex, CorruptSnapshot, checkpoints.CorruptCheckpoint) as error:
+            self._problem(path, str(error))
 
     # -- output --------------------------------------------------------------------------------
 

@@ -157,13 +157,17 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     )
     parser.add_argument(
         "--zookeeper",
+        type=cli.zookeeper_addresses,
         required=True,
         metavar="HOST:PORT[,...][/CHROOT]",
         help="as zookeeper.connect of the brokers",
     )
     parser.add_argument("--path", default="/", help="only this node and what is below it")
     parser.add_argument(
-        "--timeout-s", type=float, default=10.0, help="how long to try to connect (default: 10)"
+        "--timeout-s",
+        type=cli.decimal(0.001, 86400, "seconds"),
+        default=10.0,
+        help="how long to try to connect (default: 10)",
     )
     cli.add_output_flag(parser)
 

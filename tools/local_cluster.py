@@ -19,7 +19,7 @@ from typing import Any, Final
 from twisted.internet.defer import Deferred
 
 from kafkalike.properties import format_properties
-from kafkalike.runtime.ports import DiskLock, Runtime, StorageError
+from kafkalike.runtime.ports import DiskLock, LockHeld, Runtime, StorageError
 from kafkalike.runtime.tasks import TimedOut, as_deferred, timeout
 from kafkalike.zk.server.server import CoordinationServer
 
@@ -164,8 +164,10 @@ class LocalCluster:
             self.directory = options.directory.resolve()
         try:
             self._lock = self.runtime.disk.lock(str(self.directory / "lock"))
-        except StorageError as error:
+        except LockHeld as error:
             raise cli.CommandError(f"another kafkalike up runs on {self.directory}") from error
+        except StorageError as error:
+            raise cli.CommandError(f"--dir: {error}") from error
         self._log = open_log(self.directory, options.log_level)
         before = read_layout(self.directory)
         count = options.brokers or (before.brokers if before else DEFAULT_BROKERS)

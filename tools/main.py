@@ -6,6 +6,8 @@ import sys
 from collections.abc import Sequence
 from typing import Final, cast
 
+import kafkalike
+
 from . import cli
 
 SUBCOMMANDS: Final = {
@@ -35,6 +37,7 @@ def run_subcommands(
 ) -> int:
     """Parse `words` with the parser of the one subcommand they name, and run it."""
     parser = argparse.ArgumentParser(prog=program, description=description)
+    parser.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
     subparsers = parser.add_subparsers(dest="subcommand", metavar="COMMAND", required=True)
     module: cli.Subcommand | None = None
     for word, (name, text) in table.items():
@@ -50,6 +53,14 @@ def run_subcommands(
     assert module is not None
     chosen = module
     return cli.guarded(lambda: chosen.run(args))
+
+
+class _Version(argparse.Action):
+    """Looked up only when it is asked for."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        print(f"{parser.prog} {kafkalike.__version__}, speaks Kafka 3.9")
+        parser.exit()
 
 
 if __name__ == "__main__":

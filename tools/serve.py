@@ -9,6 +9,7 @@ import gc
 import logging
 import os
 import pathlib
+import re
 import signal
 import socket
 import sys
@@ -25,6 +26,7 @@ from kafkalike.runtime.reactor import install_reactor, make_runtime
 from kafkalike.zk.kazoo_client import KazooZkClient, ZkOptions
 
 from . import cli
+from .listeners import who_listens
 
 GC_THRESHOLDS: Final = (50_000, 50, 100)
 """Fewer, later collections: what lives long is frozen, what is short-lived has no cycles."""
@@ -82,6 +84,7 @@ class _Process:
         self._companion = companion
         self._reactor = install_reactor()
         self._exit_code = cli.DONE
+        self._problem: str | None = None
         self._signals = 0
         self._stopping = False
         gc.set_threshold(*GC_THRESHOLDS)
@@ -109,6 +112,8 @@ class _Process:
             signal.signal(number, self._signalled)
         self._reactor.callWhenRunning(self._start)
         self._reactor.run(installSignalHandlers=False)
+        if self._problem is not None:
+            cli.print_error(self._problem)  # last, where it is looked for
         return self._exit_code
 
     def _start(self) -> None:
@@ -127,7 +132,7 @@ class _Process:
             return
         self._exit_code = cli.FAILED
         if failure.check(StartupError):
-            cli.print_error(str(failure.value))
+            self._problem = str(failure.value) + _taken_by(str(failure.value))
         else:
             logging.getLogger("kafkalike").critical(
                 "the broker could not start",
@@ -140,6 +145,7 @@ class _Process:
         self._reactor.callFromThread(self._stop, controlled=self._signals == 1)
 
     def _give_up(self, text: str) -> None:
+        self._problem = text
         self._exit_code = cli.FAILED
         self._reactor.callLater(0, self._stop, controlled=False)
 
@@ -150,6 +156,12 @@ class _Process:
     def _stopped(self, _: object) -> None:
         with contextlib.suppress(Exception):
             self._reactor.stop()
+
+
+def _taken_by(problem: str) -> str:
+    """Who listens where the broker wanted to."""
+    found = re.search(r":(\d+): .*Address already in use", problem)
+    return "" if found is None else who_listens(int(found[1]))
 
 
 def _host_name(config: BrokerConfig) -> str:

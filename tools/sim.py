@@ -31,9 +31,13 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         description=__doc__,
     )
     which = parser.add_mutually_exclusive_group(required=True)
-    which.add_argument("--seed", type=int, metavar="N", help="one seed, with its story")
+    which.add_argument(
+        "--seed", type=cli.whole(0, cli.MAX_LONG), metavar="N", help="one seed, with its story"
+    )
     which.add_argument("--seeds", metavar="A..B", help="all seeds from A to B")
-    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes (default: 1)")
+    parser.add_argument(
+        "--jobs", type=cli.whole(1, 1024), default=1, metavar="N", help="processes (default: 1)"
+    )
     parser.add_argument(
         "--scenario",
         metavar="FILE",
@@ -55,7 +59,11 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         "--save", metavar="FILE", help="write the scenario there, minimized or not (with --seed)"
     )
     parser.add_argument(
-        "--max-failures", type=int, default=10, metavar="N", help="stop after N (default: 10)"
+        "--max-failures",
+        type=cli.whole(1),
+        default=10,
+        metavar="N",
+        help="stop after N (default: 10)",
     )
 
 
@@ -72,9 +80,9 @@ class _Job:
         if self.scenario_path is None:
             return None
         try:
-            return Scenario.load(self.scenario_path)
-        except (ScenarioError, OSError) as error:
-            raise cli.UsageError(f"--scenario: {error}") from error
+            return Scenario.from_json(cli.read_text("--scenario", self.scenario_path))
+        except ScenarioError as error:
+            raise cli.UsageError(f"--scenario: {self.scenario_path}: {error}") from error
 
     def extras(self) -> "Extras":
         return load_extras(self.extras_path)
@@ -87,8 +95,6 @@ def run(args: argparse.Namespace) -> int:
     seeds = [args.seed] if args.seed is not None else parse_seeds(args.seeds)
     if args.seed is None and (args.trace or args.save or args.minimize):
         raise cli.UsageError("--trace, --save and --minimize need --seed")
-    if args.jobs < 1:
-        raise cli.UsageError(f"--jobs: expected 1 or more, found {args.jobs}")
     job = _Job(args.scenario, args.extras)
     job.scenario(), job.extras()  # trouble with the files shows before anything runs
     _quiet_twisted()

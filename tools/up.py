@@ -39,7 +39,9 @@ RESERVED: Final = (
 def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser = subparsers.add_parser("up", help="run a whole local cluster until Ctrl-C")
     parser.add_argument(
-        "--brokers", type=int, help="how many (default: 3, or as many as the directory holds)"
+        "--brokers",
+        type=cli.whole(1, MAX_BROKERS),
+        help="how many (default: 3, or as many as the directory holds)",
     )
     where = parser.add_mutually_exclusive_group()
     where.add_argument(
@@ -52,13 +54,14 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     )
     parser.add_argument(
         "--port",
-        type=int,
+        type=cli.port,
         default=9092,
         help="port of the first broker, the others follow; 0: those of the last start on the"
         " directory, or free ones (default: 9092)",
     )
     parser.add_argument(
         "--zookeeper",
+        type=cli.zookeeper_addresses,
         metavar="HOST:PORT[,HOST:PORT][/PATH]",
         help="use this ensemble (default: the embedded coordination service)",
     )
@@ -79,7 +82,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     )
     parser.add_argument(
         "--control-port",
-        type=int,
+        type=cli.port,
         metavar="PORT",
         help="serve HTTP here for tests: readiness, and verbs that break things (0: any port)",
     )
@@ -90,26 +93,23 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     )
     parser.add_argument(
         "--until-exit-of",
-        type=int,
+        type=cli.whole(1),
         metavar="PID",
         help="stop when this process has ended, however it ended",
     )
     parser.add_argument(
-        "--log-level", default="INFO", choices=("DEBUG", "INFO", "WARNING", "ERROR")
+        "--log-level",
+        default="INFO",
+        choices=("DEBUG", "INFO", "WARNING", "ERROR"),
+        help="how much goes to the broker.log of each broker (default: INFO)",
     )
     cli.add_output_flag(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    if args.brokers is not None and not 1 <= args.brokers <= MAX_BROKERS:
-        raise cli.UsageError(f"--brokers: expected 1 to {MAX_BROKERS}, found {args.brokers}")
     room = args.brokers or 1
     if args.port and not 1 <= args.port <= cli.MAX_PORT - room + 1:
         raise cli.UsageError(f"--port: expected 0, or room for {room}, found {args.port}")
-    if args.control_port is not None and not 0 <= args.control_port <= cli.MAX_PORT:
-        raise cli.UsageError(f"--control-port: expected 0 to 65535, found {args.control_port}")
-    if args.zookeeper is not None:
-        cli.parse_addresses("--zookeeper", args.zookeeper.partition("/")[0])
     if args.single_process and args.zookeeper is not None:
         raise cli.UsageError("--single-process brings its own coordination: not with --zookeeper")
     overrides = _overrides(args)
@@ -130,8 +130,8 @@ def _overrides(args: argparse.Namespace) -> dict[str, str]:
     overrides: dict[str, str] = {}
     if args.config is not None:
         try:
-            overrides.update(parse_properties(args.config.read_text(encoding="iso-8859-1")))
-        except (OSError, PropertiesError) as error:
+            overrides.update(parse_properties(cli.read_text("--config", args.config, "iso-8859-1")))
+        except PropertiesError as error:
             raise cli.CommandError(f"--config: {args.config}: {error}") from error
     overrides.update(cli.parse_pairs("--override", args.override))
     for name in RESERVED:
@@ -148,6 +148,8 @@ def _open_pid(pid: int | None) -> int | None:
         return os.pidfd_open(pid)
     except ProcessLookupError:
         raise cli.CommandError(f"--until-exit-of: there is no process {pid}") from None
+    except OSError as error:  # a thread's number, or no more descriptors
+        raise cli.CommandError(f"--until-exit-of: {pid}: {error.strerror}") from error
 
 
 class _Supervisor:
@@ -202,7 +204,7 @@ class _Supervisor:
         if self._args.ready_file is not None:
             self._args.ready_file.unlink(missing_ok=True)
         if self._watched is not None:
-            self._reactor.addReader(_Watcher(self._watched, self._stop))
+            self._reactor.addReader(_Watcher(self._watched, self._watched_ended))
         self._reactor.callWhenRunning(self._start)
         self._reactor.run(installSignalHandlers=False)
         if self._problem is not None:
@@ -237,7 +239,9 @@ class _Supervisor:
             expected = failure.check(cli.CommandError, OSError)
             if not expected:
                 failure.printTraceback(sys.stderr)
-            self._give_up(failure.getErrorMessage())
+            error = failure.value
+            text = cli.describe_os_error(error) if isinstance(error, OSError) else str(error)
+            self._give_up(text)
 
     def _give_up(self, problem: str) -> None:
         if self._problem is None and self._stops == 0:
@@ -250,16 +254,29 @@ class _Supervisor:
     def _signalled(self, number: int, _frame: object) -> None:
         self._reactor.callFromThread(self._stop)
 
+    def _watched_ended(self) -> None:
+        if self._stops == 0:
+            self._tell(f"process {self._args.until_exit_of} has ended")
+            self._stop()
+
     def _stop(self, *, kill: bool = False) -> None:
         """Stop in order; asked again, at once."""
         self._stops += 1
         if self._stops == 1:
             self._say({"event": "stopping"})
+            if self._problem is None and self._cluster.brokers:
+                self._tell(
+                    f"stopping {len(self._cluster.brokers)} brokers in order"
+                    f"{' and removing what they wrote' if self._args.dir is None else ''};"
+                    " Ctrl-C again stops them at once"
+                )
             self._remove_ready_file()
             if self._control is not None:
                 self._control.close()
             self._cluster.stop(kill=kill).addBoth(self._stopped)
         else:
+            if self._stops == 2:
+                self._tell("stopping at once")
             self._cluster.stop(kill=True)
 
     def _stopped(self, _: object) -> None:
@@ -276,6 +293,12 @@ class _Supervisor:
             return
         self._say({"event": "broker_exited", "broker": broker.id, "code": broker.exit_code})
         sys.stderr.write(f"{broker.name} ended with {broker.exit_code}; see {broker.log_path}\n")
+
+    def _tell(self, line: str) -> None:
+        """For people, beside what is told to programs."""
+        if self._args.output != "json":
+            with contextlib.suppress(OSError):
+                print(line, file=sys.stderr, flush=True)
 
     def _say(self, event: dict[str, Any]) -> None:
         if self._args.output == "json":

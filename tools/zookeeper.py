@@ -16,6 +16,7 @@ from typing import Any
 from kafkalike.runtime.ports import Runtime, StorageError
 
 from . import cli
+from .listeners import who_listens
 
 
 def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -23,7 +24,9 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         "zookeeper", help="run the embedded coordination service alone; move trees"
     )
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on")
-    parser.add_argument("--port", type=int, default=2181, help="0 takes a free one (default: 2181)")
+    parser.add_argument(
+        "--port", type=cli.port, default=2181, help="0 takes a free one (default: 2181)"
+    )
     parser.add_argument(
         "--dir", type=pathlib.Path, help="keep the tree here (default: in memory only)"
     )
@@ -32,7 +35,9 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         action="store_true",
         help="answer before a write is on the device: faster, lost with a power cut",
     )
-    parser.add_argument("--tick-time-ms", type=int, default=2000, help="as ZooKeeper's tickTime")
+    parser.add_argument(
+        "--tick-time-ms", type=cli.whole(1), default=2000, help="as ZooKeeper's tickTime"
+    )
     verbs = parser.add_subparsers(dest="verb", metavar="export|import")
     for verb, text in (
         ("export", "write a cluster's persistent znodes to a file"),
@@ -42,7 +47,10 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         one.add_argument("file", type=pathlib.Path)
         where = one.add_mutually_exclusive_group(required=True)
         where.add_argument(
-            "--zookeeper", metavar="HOST:PORT[,HOST:PORT][/PATH]", help="a service that runs"
+            "--zookeeper",
+            type=cli.zookeeper_addresses,
+            metavar="HOST:PORT[,HOST:PORT][/PATH]",
+            help="a service that runs",
         )
         where.add_argument(
             "--dir",
@@ -128,8 +136,6 @@ def _serve(args: argparse.Namespace) -> int:
     from kafkalike.runtime.tasks import as_deferred
     from kafkalike.zk.server.server import CoordinationServer
 
-    if args.tick_time_ms < 1:
-        raise cli.UsageError(f"--tick-time-ms: expected 1 or more, found {args.tick_time_ms}")
     reactor = install_reactor()
     runtime = make_runtime(reactor)
     if args.dir is not None:
@@ -137,7 +143,10 @@ def _serve(args: argparse.Namespace) -> int:
     problems: list[str] = []
 
     def failed(error: Exception) -> None:
-        problems.append(str(error))
+        problem = str(error)
+        if "Address already in use" in problem:
+            problem += f"{who_listens(args.port)}; --port takes another, --port 0 a free one"
+        problems.append(problem)
         reactor.stop()
 
     server = CoordinationServer(

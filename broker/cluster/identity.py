@@ -14,6 +14,7 @@ from kafkalike.zk.client import ZkClient
 from ..log.meta_properties import (
     FILE_NAME,
     MetaProperties,
+    UnreadableMetaProperties,
     check_meta_properties,
     format_meta_properties,
     parse_meta_properties,
@@ -37,7 +38,8 @@ async def settle_identity(
     """Find or make cluster id and broker id and note them in every log directory.
 
     Raises MetaPropertiesError (a ValueError with one line) when directories, configuration and
-    cluster contradict each other.  A directory that cannot be read is left to the log manager.
+    cluster contradict each other.  A directory whose file cannot be read is left as it is; the log
+    manager takes it offline.
     """
     await zk_brokers.precreate(zk)
     cluster_id = await zk_brokers.cluster_id(zk, random.bytes)
@@ -67,7 +69,7 @@ def _read_all(disk: Disk, paths: tuple[str, ...]) -> dict[str, MetaProperties | 
             found[path] = (
                 parse_meta_properties(disk.read_file(file_path), file_path) if exists else None
             )
-        except StorageError:
+        except (StorageError, UnreadableMetaProperties):
             continue
     return found
 

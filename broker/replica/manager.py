@@ -625,6 +625,9 @@ class ReplicaManager:
         self._movers.stop()
         self._isr.stop()
         self._wakeups.expire_all()
+        for partition in self._hosted:
+            if partition.log is not None:
+                partition.record("closed")
         return self._logs.checkpoint_high_watermarks()
 
     def _shrink_isrs(self) -> None:

@@ -27,7 +27,7 @@ _PREFIX: Final = Struct(">i")
 
 
 class PeerError(Exception):
-    """A request to another broker got no answer."""
+    """A request to another broker got no answer.  The text names the address."""
 
 
 class PeerDisconnected(PeerError):
@@ -129,13 +129,21 @@ class BrokerClient:
     def __repr__(self) -> str:
         return f"<BrokerClient {self._client_id} to {self.host}:{self.port}>"
 
+    @property
+    def _peer(self) -> str:
+        return f"{self.host}:{self.port}"
+
+    def _named(self, text: str) -> str:
+        """The text of an error, with the address once."""
+        return text if self._peer in text else f"{self._peer}: {text}"
+
     def connect(self) -> "Deferred[None]":
         """Connect, authenticate and negotiate.  Fails with PeerDisconnected or PeerTimeout."""
         return Deferred.fromCoroutine(self._connect())
 
     async def _connect(self) -> None:
         if self._ended is not None:
-            raise PeerDisconnected(f"{self!r}: {self._ended}")
+            raise PeerDisconnected(self._named(self._ended))
         self._opening = self._network.connect(
             self.host,
             self.port,
@@ -148,10 +156,10 @@ class BrokerClient:
             await self._opening
         except ConnectionTimeout as error:
             self._ended = str(error)
-            raise PeerTimeout(str(error)) from error
+            raise PeerTimeout(self._named(self._ended)) from error
         except (ConnectionError, CancelledError) as error:
             self._ended = self._ended or str(error)
-            raise PeerDisconnected(self._ended) from error
+            raise PeerDisconnected(self._named(self._ended)) from error
         finally:
             self._opening = None
         try:
@@ -209,9 +217,9 @@ class BrokerClient:
         """
         transport = self._transport
         if transport is None or self._ended is not None:
-            return fail(PeerDisconnected(f"{self!r}: {self._ended or 'not connected'}"))
+            return fail(PeerDisconnected(self._named(self._ended or "not connected")))
         if len(self._pending) >= MAX_IN_FLIGHT:
-            return fail(PeerError(f"{self!r}: {MAX_IN_FLIGHT} requests wait for answers"))
+            return fail(PeerError(f"{self._peer}: {MAX_IN_FLIGHT} requests wait for answers"))
         try:
             if version is None:
                 version = self.version_for(type(request))
@@ -245,7 +253,7 @@ class BrokerClient:
         For SASL exchanges opened by SaslHandshake v0; nothing else may be in flight.
         """
         if self._transport is None or self._ended is not None:
-            return fail(PeerDisconnected(f"{self!r}: {self._ended or 'not connected'}"))
+            return fail(PeerDisconnected(self._named(self._ended or "not connected")))
         assert not self._pending and self._raw is None
         self._raw = Deferred()
         self._transport.write((_PREFIX.pack(len(frame)) + frame,))
@@ -261,7 +269,7 @@ class BrokerClient:
             self._opening.cancel()
         if self._transport is not None:
             self._transport.abort()
-        self._fail_all(PeerDisconnected(f"{self!r}: {reason}"))
+        self._fail_all(PeerDisconnected(f"{self._peer}: {reason}"))
 
     # What the transport calls, through _Frames.
 
@@ -298,7 +306,7 @@ class BrokerClient:
     def _disconnected(self, reason: str) -> None:
         ended_by_us = self._ended is not None
         self._ended = self._ended or reason
-        self._fail_all(PeerDisconnected(f"{self!r}: {reason}"))
+        self._fail_all(PeerDisconnected(f"{self._peer}: {reason}"))
         if self._on_disconnect is not None and not ended_by_us:
             self._on_disconnect(reason)
 
@@ -308,7 +316,7 @@ class BrokerClient:
         assert self._transport is not None
         self._ended = reason
         self._transport.abort()
-        self._fail_all(PeerProtocolError(f"{self!r}: {reason}"))
+        self._fail_all(PeerProtocolError(f"{self._peer}: {reason}"))
         if self._on_disconnect is not None:
             self._on_disconnect(reason)
 
@@ -341,16 +349,17 @@ class BrokerClient:
         if earliest_s is None and self._raw is None:
             return
         late = [one for one in self._pending if one.deadline_s <= now_s]
-        reason = f"no answer in time from {self.host}:{self.port}"
+        reason = "no answer in time"
         self._ended = reason
         for one in late:
             self._pending.remove(one)
         if self._transport is not None:
             self._transport.abort()
-        rest = PeerDisconnected(f"{self!r}: {reason}")
+        rest = PeerDisconnected(f"{self._peer}: {reason}")
         self._fail_all(rest)
         for one in late:
-            one.result.errback(PeerTimeout(f"{reason} (api key {one.api_key} v{one.version})"))
+            what = f"api key {one.api_key} v{one.version}"
+            one.result.errback(PeerTimeout(f"{self._peer}: {reason} ({what})"))
         if self._on_disconnect is not None:
             self._on_disconnect(reason)
 
@@ -366,7 +375,9 @@ class BrokerClient:
             version = min(version, max((v.max_version for v in offered), default=0))
             response = await self.send(request, version=version)
         if response.error_code:
-            raise PeerProtocolError(f"{self!r}: ApiVersions failed, error {response.error_code}")
+            raise PeerProtocolError(
+                f"{self._peer}: ApiVersions failed, error {response.error_code}"
+            )
         self.versions = {v.api_key: (v.min_version, v.max_version) for v in response.api_keys}
 
 

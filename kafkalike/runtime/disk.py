@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any, Final, ParamSpec, TypeVar
 
-from .ports import Buffer, NoSuchFile, StorageError
+from .ports import Buffer, LockHeld, NoSuchFile, StorageError
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -286,7 +286,7 @@ class RealDisk:
             fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _WHOLE_FILE)
         except BlockingIOError:
             os.close(fd)
-            raise StorageError(f"{path}: somebody else holds this lock") from None
+            raise LockHeld(f"{path}: another process holds this lock") from None
         except OSError:
             os.close(fd)
             raise

@@ -225,7 +225,7 @@ class _Connecting:
 
     def _unknown(self, failure: Failure) -> None:
         if not self._ended:
-            self._fail(UnknownHost(f"{self._host}: {failure.getErrorMessage()}"))
+            self._fail(UnknownHost(f"{self._host}: {_reason(failure.value)}"))
 
     def _next(self) -> None:
         if not self._addresses:
@@ -435,3 +435,8 @@ def _bind(family: int, address: Address, *, both: bool = False) -> socket.socket
             error.errno, f"cannot bind {address[0]}:{address[1]}: {error.strerror}"
         ) from error
     return sock
+
+
+def _reason(error: BaseException) -> str:
+    """What the system says, without its number."""
+    return getattr(error, "strerror", None) or str(error)

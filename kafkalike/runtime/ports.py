@@ -23,6 +23,10 @@ class NoSuchFile(StorageError):
     """The path does not exist."""
 
 
+class LockHeld(StorageError):
+    """Another process holds the lock."""
+
+
 class UnknownHost(ConnectionError):
     """The name of a host has no address."""
 
@@ -176,7 +180,7 @@ class Disk(Protocol):
         """Make renames and creations in the directory durable.  Blocks."""
 
     def lock(self, path: str) -> DiskLock:
-        """Take the exclusive lock file; StorageError when another process holds it."""
+        """Take the exclusive lock file; LockHeld when another process has it."""
 
     def space(self, path: str) -> tuple[int, int]:
         """Total and usable bytes of the volume that holds `path`."""

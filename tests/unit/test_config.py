@@ -244,3 +244,15 @@ def test_describe_topic() -> None:
 )
 def test_doubles_print_as_in_java(value: float, text: str) -> None:
     assert java_double(value) == text
+
+
+@pytest.mark.parametrize("text", ["", ",", "[::1", "z:0", "z:65536", "z:x", "a,,b", "http://z:1"])
+def test_malformed_zookeeper_addresses_are_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"zookeeper\.connect: expected host:port"):
+        BrokerConfig.parse({**MINIMAL, "zookeeper.connect": text})
+
+
+@pytest.mark.parametrize("text", ["z", "z:1", "[::1]:2181,z", "a:1, b:2/chroot/x", "10.0.0.1:2181"])
+def test_zookeeper_addresses(text: str) -> None:
+    config = BrokerConfig.parse({**MINIMAL, "zookeeper.connect": text})
+    assert config.zookeeper_connect == text

@@ -68,7 +68,7 @@ class AdminClient:
             try:
                 return await self._send(address, request)
             except PeerError as error:
-                problems.append(f"{address[0]}:{address[1]}: {error}")
+                problems.append(str(error))
         raise cli.CommandError("no broker answers: " + "; ".join(dict.fromkeys(problems)))
 
     async def broker(self, broker_id: int, request: Any) -> Any:
@@ -131,13 +131,14 @@ class AdminClient:
 def add_connection_flags(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
     parser.add_argument(
         "--bootstrap-server",
+        type=cli.kafka_addresses,
         required=required,
         metavar="HOST:PORT[,HOST:PORT]",
         help="addresses of one or more brokers",
     )
     parser.add_argument(
         "--timeout-ms",
-        type=int,
+        type=cli.whole(1),
         default=30_000,
         help="how long one request may take (default: 30000)",
     )
@@ -152,8 +153,6 @@ def run_with_runtime(
     args: argparse.Namespace, work: Callable[[AdminClient, Runtime], Awaitable[int]]
 ) -> int:
     """Like `run_with_client` for work that needs the ports of the loop too."""
-    if args.timeout_ms <= 0:
-        raise cli.UsageError(f"--timeout-ms: expected more than 0, found {args.timeout_ms}")
     bootstrap = cli.parse_addresses("--bootstrap-server", args.bootstrap_server)
     from ..loop import run_main
 

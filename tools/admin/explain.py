@@ -220,6 +220,7 @@ _CHANGES: Final = {
     "isr-proposed": "asks for ISR {isr} (partition epoch {partition_epoch})",
     "isr-refused": "did not get ISR {isr}",
     "stopped": "stops its replica",
+    "closed": "closes its replica in order",
     "deleted": "deletes its replica",
     "offline": "its replica is offline (log directory failed)",
     "truncating": "is about to remove the end of its log",
@@ -308,7 +309,12 @@ def final_state(entries: Iterable[Entry], partition: TopicPartition) -> dict[str
     leadership: dict[str, Any] | None = None
     replicas: dict[str, Any] | None = None
     brokers: dict[int, dict[str, Any]] = {}
+    stopped_ms: dict[int, int] = {}
     for entry in entries:
+        if entry["kind"] == "BrokerStopped":
+            stopped_ms[entry["broker"]] = entry["time_ms"]
+        elif entry["kind"] == "BrokerStarted":
+            stopped_ms.pop(entry["broker"], None)
         if not _is_about(entry, partition):
             continue
         kind = entry["kind"]
@@ -336,7 +342,9 @@ def final_state(entries: Iterable[Entry], partition: TopicPartition) -> dict[str
     return {
         "leadership": leadership,
         "assignment": replicas,
-        "brokers": [brokers[broker] for broker in sorted(brokers)],
+        "brokers": [
+            brokers[broker] | {"stopped_ms": stopped_ms.get(broker)} for broker in sorted(brokers)
+        ],
     }
 
 
@@ -356,9 +364,20 @@ def _print_state(state: dict[str, Any], until_ms: int | None) -> None:
             f" partition epoch {leadership['partition_epoch']}"
             + ("" if assignment is None else f", replicas {_ids(assignment['replicas'])}")
         )
+    if state["brokers"] and all(b["stopped_ms"] is not None for b in state["brokers"]):
+        print("Every broker that held it was stopped in order: nobody serves it.")
     if state["brokers"]:
         cli.print_table(
-            ("BROKER", "LAST CHANGE", "LEADER", "EPOCH", "HIGH WATERMARK", "LOG END", "SINCE"),
+            (
+                "BROKER",
+                "LAST CHANGE",
+                "LEADER",
+                "EPOCH",
+                "HIGH WATERMARK",
+                "LOG END",
+                "SINCE",
+                "STOPPED IN ORDER",
+            ),
             (
                 (
                     b["broker"],
@@ -368,6 +387,7 @@ def _print_state(state: dict[str, Any], until_ms: int | None) -> None:
                     b["high_watermark"],
                     b["log_end_offset"],
                     time_text(b["time_ms"]),
+                    "no" if b["stopped_ms"] is None else time_text(b["stopped_ms"]),
                 )
                 for b in state["brokers"]
             ),

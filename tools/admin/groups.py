@@ -1,7 +1,6 @@
 """`kafkalike-admin groups list|describe|reset-offsets|delete|delete-offsets`, as Kafka's own tool."""
 
 import argparse
-import pathlib
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
@@ -315,7 +314,7 @@ async def reset_offsets(queries: GroupQueries, args: argparse.Namespace) -> int:
     names = await _chosen(queries, args)
     file_plan: dict[str, dict[TopicPartition, int]] | None = None
     if args.from_file:
-        file_plan = parse_plan(pathlib.Path(args.from_file).read_text(encoding="utf-8"), names)
+        file_plan = parse_plan(cli.read_text("--from-file", args.from_file), names)
     plan: dict[str, dict[TopicPartition, int]] = {}
     failures: list[str] = []
     for name in names:

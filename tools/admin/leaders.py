@@ -32,7 +32,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         " one is left, with loss of records",
     )
     elect_parser.add_argument("--topic", help="with --partition")
-    elect_parser.add_argument("--partition", type=int, help="with --topic")
+    elect_parser.add_argument("--partition", type=cli.whole(0), help="with --topic")
     elect_parser.add_argument(
         "--path-to-json-file",
         metavar="FILE",

@@ -128,8 +128,15 @@ def add_ways(parser: argparse.ArgumentParser) -> None:
     ways.add_argument("--to-earliest", action="store_true", help="to the beginning of the log")
     ways.add_argument("--to-latest", action="store_true", help="to the end of the log")
     ways.add_argument("--to-current", action="store_true", help="to what is committed now")
-    ways.add_argument("--to-offset", type=int, metavar="N", help="to this offset")
-    ways.add_argument("--shift-by", type=int, metavar="N", help="N on, or back when negative")
+    ways.add_argument(
+        "--to-offset", type=cli.whole(0, cli.MAX_LONG), metavar="N", help="to this offset"
+    )
+    ways.add_argument(
+        "--shift-by",
+        type=cli.whole(-cli.MAX_LONG, cli.MAX_LONG),
+        metavar="N",
+        help="N on, or back when negative",
+    )
     ways.add_argument("--to-datetime", metavar="TIME", help="to the first record from this time")
     ways.add_argument(
         "--by-duration", metavar="P1DT2H", help="to the first record from so long ago"

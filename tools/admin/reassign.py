@@ -113,17 +113,20 @@ def _add_execute(parser: argparse.ArgumentParser) -> None:
         help="also while other moves are under way; also to change the throttle of these",
     )
     parser.add_argument(
-        "--throttle", type=int, metavar="BYTES", help="bytes/s between brokers, at most"
+        "--throttle",
+        type=cli.whole(1, cli.MAX_LONG),
+        metavar="BYTES",
+        help="bytes/s between brokers, at most",
     )
     parser.add_argument(
         "--replica-alter-log-dirs-throttle",
-        type=int,
+        type=cli.whole(1, cli.MAX_LONG),
         metavar="BYTES",
         help="bytes/s between log directories of a broker, at most",
     )
     parser.add_argument(
         "--timeout",
-        type=int,
+        type=cli.whole(1),
         default=10_000,
         metavar="MS",
         help="how long to wait for brokers to accept log directories (default: 10000)",
@@ -134,13 +137,6 @@ def run(args: argparse.Namespace) -> int:
     if args.verb == "generate":
         return run_with_runtime(args, lambda client, runtime: generate(client, runtime, args))
     if args.verb == "execute":
-        for flag, value in (
-            ("--throttle", args.throttle),
-            ("--replica-alter-log-dirs-throttle", args.replica_alter_log_dirs_throttle),
-            ("--timeout", args.timeout),
-        ):
-            if value is not None and value < 1:
-                raise cli.UsageError(f"{flag}: expected 1 or more, found {value}")
         return run_with_runtime(args, lambda client, runtime: execute(client, runtime, args))
     verbs = {"verify": verify, "cancel": cancel, "list": list_moves}
     verb = verbs[args.verb]

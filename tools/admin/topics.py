@@ -43,9 +43,13 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
 def add_create(parser: argparse.ArgumentParser) -> None:
     _add_common(parser)
     _add_topic(parser, required=True)
-    parser.add_argument("--partitions", type=int, help="default: the broker's num.partitions")
     parser.add_argument(
-        "--replication-factor", type=int, help="default: the broker's default.replication.factor"
+        "--partitions", type=cli.whole(1), help="default: the broker's num.partitions"
+    )
+    parser.add_argument(
+        "--replication-factor",
+        type=cli.whole(1, 32767),
+        help="default: the broker's default.replication.factor",
     )
     _add_assignment(parser)
     _add_config(parser)
@@ -93,7 +97,7 @@ def add_describe(parser: argparse.ArgumentParser) -> None:
 def add_alter(parser: argparse.ArgumentParser) -> None:
     _add_common(parser)
     _add_topic(parser, required=True)
-    parser.add_argument("--partitions", type=int, help="the new total")
+    parser.add_argument("--partitions", type=cli.whole(1), help="the new total")
     _add_assignment(parser)
     _add_config(parser)
     parser.add_argument(
@@ -180,12 +184,6 @@ async def create(client: AdminClient, args: argparse.Namespace) -> int:
         raise cli.UsageError(
             "--replica-assignment stands in place of --partitions and --replication-factor"
         )
-    for flag, value in (
-        ("--partitions", args.partitions),
-        ("--replication-factor", args.replication_factor),
-    ):
-        if value is not None and value < 1:
-            raise cli.UsageError(f"{flag}: expected 1 or more, found {value}")
     creatable = CreateTopicsRequest.CreatableTopic
     request = CreateTopicsRequest(
         topics=[

@@ -63,12 +63,13 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     )
     parser.add_argument(
         "--bootstrap-server",
+        type=cli.kafka_addresses,
         metavar="HOST:PORT[,HOST:PORT]",
         help="addresses of one or more brokers; may be left out with --dir",
     )
     parser.add_argument(
         "--timeout-ms",
-        type=int,
+        type=cli.whole(1),
         default=30_000,
         help="how long one request may take (default: 30000)",
     )
@@ -86,7 +87,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     parser.add_argument("--no-logs", action="store_true", help="do not compare logs")
     parser.add_argument(
         "--settle-ms",
-        type=int,
+        type=cli.whole(0),
         default=10_000,
         help="how long a difference may last on a cluster at work (default: 10000)",
     )

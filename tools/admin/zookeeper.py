@@ -17,6 +17,7 @@ T = TypeVar("T")
 def add_zookeeper_flag(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--zookeeper",
+        type=cli.zookeeper_addresses,
         metavar="HOST:PORT[,...][/CHROOT]",
         help="as zookeeper.connect of the brokers",
     )

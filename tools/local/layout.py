@@ -17,12 +17,14 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from .. import cli
+from ..listeners import who_listens
 
 FILE_NAME: Final = "cluster.json"
 FORMAT: Final = 1
 CLUSTER_LOG: Final = "cluster.log"
 LOG_FORMAT: Final = "[%(asctime)s] %(levelname)s %(message)s (%(name)s)"
 HOST: Final = "127.0.0.1"
+_LAST_LINES: Final = 200
 
 
 @dataclass(slots=True)
@@ -77,7 +79,10 @@ class Reservations:
             self._sockets[purpose] = sock = _bind(port)
         except OSError as error:
             if not otherwise_any:
-                raise cli.CommandError(f"port {port} for {purpose}: {error.strerror}") from error
+                raise cli.CommandError(
+                    f"port {port} for {purpose}: {error.strerror}{who_listens(port)}; --port takes"
+                    " another, --port 0 those that are free"
+                ) from error
             self._sockets[purpose] = sock = _bind(0)
         return int(sock.getsockname()[1])
 
@@ -115,8 +120,14 @@ def close_log(handler: logging.Handler) -> None:
 
 
 def last_line(path: pathlib.Path) -> str:
-    """The last thing a process printed, for the message about its end."""
+    """The last thing a process printed, for the message about its end: an error if there is one."""
     lines: list[str] = []
     with contextlib.suppress(OSError):
-        lines = path.read_text(errors="replace").strip().splitlines()
+        lines = path.read_text(errors="replace").strip().splitlines()[-_LAST_LINES:]
+    for line in reversed(lines):
+        if line.startswith("error: "):
+            return line.removeprefix("error: ")
+    for line in reversed(lines):
+        if "] CRITICAL " in line or "] ERROR " in line:
+            return line
     return lines[-1] if lines else f"see {path}"

@@ -1,5 +1,6 @@
 """Brokers of a local cluster as processes of their own, made by the nursery."""
 
+import contextlib
 import os
 import signal
 from collections.abc import Callable
@@ -73,9 +74,10 @@ class ProcessHost:
         self._signal(broker, signal.SIGCONT)
 
     def _signal(self, broker: LocalBroker, number: int) -> None:
-        # The pid is the broker's own until the nursery has reaped it and said so.
+        # The pid is the broker's own until the nursery has reaped it, which it says a moment later.
         if broker.pid is not None:
-            os.kill(broker.pid, number)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(broker.pid, number)
 
     def command(self, broker: LocalBroker, command: dict[str, Any]) -> "Deferred[dict[str, Any]]":
         child = self._children.get(broker.name)

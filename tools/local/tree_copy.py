@@ -162,9 +162,9 @@ async def on_directory(
 
 def read_dump(path: pathlib.Path) -> Any:
     try:
-        return json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise cli.CommandError(f"{path}: {error}") from error
+        return json.loads(cli.read_text("import", path))
+    except ValueError as error:
+        raise cli.CommandError(f"{path} is not JSON: {error}") from error
 
 
 def write_dump(path: pathlib.Path, dump: dict[str, Any]) -> None:

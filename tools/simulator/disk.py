@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-from kafkalike.runtime.ports import Buffer, NoSuchFile, Random, StorageError
+from kafkalike.runtime.ports import Buffer, LockHeld, NoSuchFile, Random, StorageError
 
 Hook: TypeAlias = Callable[[str, str], None]
 
@@ -368,7 +368,7 @@ class MemoryDisk:
     def lock(self, path: str) -> MemoryLock:
         self.operation("lock", path)
         if path in self.locks:
-            raise StorageError(f"{path}: another process holds this lock")
+            raise LockHeld(f"{path}: another process holds this lock")
         if self._find(path) is None:
             directory, name = self._parent(path)
             directory.entries[name] = _Content(mtime_ms=self.now_ms())

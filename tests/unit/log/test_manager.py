@@ -230,7 +230,22 @@ def test_the_mark_is_the_last_thing_written() -> None:
 def test_a_second_process_is_refused(broker: Broker) -> None:
     second = broker.new()
     error = failure_of(Deferred.fromCoroutine(second.startup()), StartupError)
-    assert "/d1" in str(error)
+    assert "log directory /d1 is in use" in str(error)
+
+
+def test_a_directory_that_cannot_be_written_is_offline_and_not_in_use(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    broker = Broker("/d1", "/d2")
+
+    def read_only(operation: str, path: str) -> None:
+        if operation == "lock" and path.startswith("/d1"):
+            raise StorageError(f"{path}: Read-only file system")
+
+    broker.disk.before = read_only
+    broker.start()
+    assert broker.logs.offline_dirs == ["/d1"]
+    assert "/d1/.lock: Read-only file system" in caplog.text and "in use" not in caplog.text
 
 
 def test_foreign_directories_stop_the_start() -> None:

@@ -477,3 +477,21 @@ def test_disconnect_and_stop_fail_what_waits(site: Site) -> None:
     failure_of(site.send(), PeerDisconnected)
     site.world.settle()
     assert all(site.world.peer.ended)
+
+
+def test_errors_name_the_address_once_and_nothing_of_the_inside(world: World) -> None:
+    """What a person reads: neither a repr nor the same address twice."""
+    client = world.connected()
+    waiting = client.send(MetadataRequest(topics=[]), timeout_s=1.0)
+    world.clock.advance(2.0)
+    refused = world.client(host="nobody").connect()
+    world.settle()
+    texts = [
+        str(failure_of(waiting, PeerTimeout)),
+        str(failure_of(client.send(MetadataRequest(topics=[])), PeerDisconnected)),
+        str(failure_of(refused, PeerDisconnected)),
+    ]
+    for text in texts:
+        assert "BrokerClient" not in text
+        assert text.count("them") + text.count("nobody") == 1, text
+    assert texts[0].startswith("them:9092: no answer in time")

@@ -207,6 +207,35 @@ def test_a_deleted_topic_has_no_state(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "State at the end of the journals: no controller's record of it" in out
 
 
+def test_the_state_after_an_orderly_stop_is_what_the_logs_were_closed_with(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Not what the last change of leadership, long ago, found."""
+    unclean_story(tmp_path)
+    write(
+        tmp_path,
+        1,
+        (9700, BrokerStopped()),
+        (9701, change("closed", 2, 1, (5000, 5000), 9701)),
+    )
+    code, out, _ = run(capsys, "explain", "big-orders-3", "--dir", str(tmp_path))
+    assert code == 0
+    assert "broker 1: closes its replica in order; high watermark 5000, log end 5000" in out
+    assert "Every broker that held it was stopped in order" not in out
+    write(
+        tmp_path,
+        2,
+        (9800, BrokerStopped()),
+        (9801, change("closed", 2, 1, (5000, 5000), 9801)),
+    )
+    _, out, _ = run(capsys, "explain", "big-orders-3", "--dir", str(tmp_path))
+    assert "Every broker that held it was stopped in order: nobody serves it." in out
+    assert out.splitlines()[-1].split()[:6] == ["2", "closed", "2", "1", "5000", "5000"]
+    write(tmp_path, 2, (9900, BrokerStarted(120, clean=True)))
+    _, out, _ = run(capsys, "explain", "big-orders-3", "--dir", str(tmp_path), "--output", "json")
+    assert [b["stopped_ms"] for b in json.loads(out)["state"]["brokers"]] == [T0 + 9700, None]
+
+
 def test_what_is_not_there_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(capsys, "explain", "t-0", "--dir", str(tmp_path / "no"))[0] == cli.FAILED
     code, _, err = run(capsys, "explain", "t-0", "--dir", str(tmp_path))
