@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from kafkalike.types import TopicPartition
 
-from .packed import BLOCK_ENTRIES, PackedOffsets, pack
+from .packed import PackedOffsets, Row, blocks, row
 from .values import NO_OFFSET, NO_TIMESTAMP, OffsetAndMetadata
 
 _MIN_PACKED: Final = 16
@@ -52,7 +52,7 @@ class GroupOffsets:
         return iter(self._committed)
 
     def __len__(self) -> int:
-        packed = sum(block.count for blocks in self._packed.values() for block in blocks)
+        packed = sum(block.count for known in self._packed.values() for block in known)
         return len(self._committed) + packed
 
     def touched(self, topics: Container[str] | None = None) -> list[TopicPartition]:
@@ -179,11 +179,11 @@ class GroupOffsets:
 
         An offset with its own expiry time goes by that, others `retention_ms` after `base_ms`.
         """
-        for topic, blocks in list(self._packed.items()):
-            oldest_ms = min(block.oldest_ms for block in blocks)
+        for topic, known in list(self._packed.items()):
+            oldest_ms = min(block.oldest_ms for block in known)
             oldest = OffsetAndMetadata(0, commit_timestamp=oldest_ms)
             if topic not in kept_topics and (
-                now_ms - base_ms(oldest) >= retention_ms or any(block.expires for block in blocks)
+                now_ms - base_ms(oldest) >= retention_ms or any(block.expires for block in known)
             ):
                 self._unpack(topic)
         found = []
@@ -231,14 +231,13 @@ class GroupOffsets:
 
     def packed(self) -> Iterator[PackedOffsets]:
         """Everything committed, in blocks; those that are packed go out as they came in."""
-        for blocks in self._packed.values():
-            yield from blocks
-        topics: dict[str, list[tuple[int, OffsetAndMetadata, int]]] = {}
+        for known in self._packed.values():
+            yield from known
+        topics: dict[str, list[Row]] = {}
         for (topic, partition), (value, log_offset) in self._committed.items():
-            topics.setdefault(topic, []).append((partition, value, log_offset))
-        for topic, entries in topics.items():
-            for start in range(0, len(entries), BLOCK_ENTRIES):
-                yield pack(topic, entries[start : start + BLOCK_ENTRIES])
+            topics.setdefault(topic, []).append(row(partition, value, log_offset))
+        for topic, rows in topics.items():
+            yield from blocks(topic, rows)
 
     def _unpack(self, topic: str) -> None:
         for block in self._packed.pop(topic):

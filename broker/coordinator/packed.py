@@ -68,27 +68,37 @@ class PackedOffsets:
             at += length
 
 
-def pack(topic: str, entries: Sequence[tuple[int, OffsetAndMetadata, int]]) -> PackedOffsets:
-    """A block of (partition, value, log offset)."""
-    parts = [
-        ENTRY.pack(
-            partition,
-            value.offset,
-            value.leader_epoch,
-            value.commit_timestamp,
-            value.expire_timestamp,
-            log_offset,
-        )
-        for partition, value, log_offset in entries
-    ]
-    texts = [value.metadata.encode() for _, value, _ in entries]
-    if any(texts):
-        parts.append(Struct(f">{len(texts)}{_LENGTHS}").pack(*map(len, texts)))
-        parts += texts
-    return PackedOffsets(
-        topic,
-        len(entries),
-        min(value.commit_timestamp for _, value, _ in entries),
-        any(value.expire_timestamp != NO_TIMESTAMP for _, value, _ in entries),
-        b"".join(parts),
+Row = tuple[bytes, bytes, int, int]
+"""An entry on its way into a block: entry, metadata, commit timestamp, expiry timestamp."""
+
+
+def row(partition: int, value: OffsetAndMetadata, log_offset: int) -> Row:
+    """One offset as a row."""
+    entry = ENTRY.pack(
+        partition,
+        value.offset,
+        value.leader_epoch,
+        value.commit_timestamp,
+        value.expire_timestamp,
+        log_offset,
     )
+    return entry, value.metadata.encode(), value.commit_timestamp, value.expire_timestamp
+
+
+def blocks(topic: str, rows: Sequence[Row]) -> Iterator[PackedOffsets]:
+    """Rows of different partitions as blocks."""
+    for start in range(0, len(rows), BLOCK_ENTRIES):
+        entries, texts, committed_ms, expires_ms = zip(
+            *rows[start : start + BLOCK_ENTRIES], strict=True
+        )
+        parts = list(entries)
+        if any(texts):
+            parts.append(Struct(f">{len(texts)}{_LENGTHS}").pack(*map(len, texts)))
+            parts += texts
+        yield PackedOffsets(
+            topic,
+            len(entries),
+            min(committed_ms),
+            any(at != NO_TIMESTAMP for at in expires_ms),
+            b"".join(parts),
+        )

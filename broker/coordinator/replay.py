@@ -15,9 +15,12 @@ from kafkalike.records.compression import DecompressionError, decompress
 from kafkalike.records.control import EndTransactionMarker, read_marker
 from kafkalike.records.record import MalformedRecord
 from kafkalike.records.scan import AnyBatch
+from kafkalike.types import TopicPartition
 
 from .offsets import GroupOffsets
+from .packed import Row, blocks, row
 from .records import OFFSET_KEY_VERSION, key_values, read_key, read_offset
+from .values import OffsetAndMetadata
 
 CHECK_EVERY: Final = 64
 """Keys between two chances to pause."""
@@ -25,11 +28,9 @@ PAUSE_EVERY: Final = 1024
 """Records of one batch between two chances to pause."""
 
 
-class Stored(NamedTuple):
-    """Value of a key and base offset of the batch that holds it."""
-
-    value: bytes
-    base_offset: int
+Stored = tuple[bytes, int]
+"""Value of a key and base offset of the batch that holds it.  No class of its own: the garbage
+collector passes over plain tuples of plain things, of which there may be a million."""
 
 
 class BatchMark(NamedTuple):
@@ -109,13 +110,13 @@ class Replay:
                 if value is None:
                     transaction.pop(key, None)
                 else:
-                    transaction[key] = Stored(value, base_offset)
+                    transaction[key] = (value, base_offset)
             elif not is_offset_key(key):
                 self.others.pop(key, None)
                 if value is not None:
-                    self.others[key] = Stored(value, base_offset)
+                    self.others[key] = (value, base_offset)
             elif value is not None:
-                latest[key] = Stored(value, base_offset)
+                latest[key] = (value, base_offset)
             else:
                 latest.pop(key, None)
                 if self._is_settled:
@@ -132,7 +133,7 @@ class Replay:
         for key, stored in records.items():
             target = self._latest if is_offset_key(key) else self.others
             known = target.get(key)
-            if known is None or known.base_offset < stored.base_offset:
+            if known is None or known[1] < stored[1]:
                 target[key] = stored
 
     # -- adding up -----------------------------------------------------------------------------
@@ -143,10 +144,13 @@ class Replay:
             if count % CHECK_EVERY == 0:
                 yield
             self._remove(key)
-        for count, (key, stored) in enumerate(self._latest.items()):
-            if count % CHECK_EVERY == 0:
-                yield
-            self._put(key, stored)
+        if self._is_settled:
+            for count, (key, stored) in enumerate(self._latest.items()):
+                if count % CHECK_EVERY == 0:
+                    yield
+                self._put(key, stored)
+        else:
+            yield from self._pack()
         self._gone.clear()
         self._latest.clear()
         self._is_settled = True
@@ -164,19 +168,51 @@ class Replay:
             if offsets.is_empty:
                 del self.offsets[found[0]]
 
+    def _pack(self) -> Iterator[None]:
+        """The same for the first time, without an object for each offset."""
+        topics: dict[tuple[str, str], dict[int, tuple[Row, int]]] = {}
+        for count, (key, stored) in enumerate(self._latest.items()):
+            if count % CHECK_EVERY == 0:
+                yield
+            read = self._read(key, stored)
+            if read is None:
+                continue
+            group_id, (topic, partition), value = read
+            rows = topics.setdefault((group_id, topic), {})
+            known = rows.get(partition)  # there are two versions of keys
+            if known is None or known[1] < stored[1]:
+                rows[partition] = (row(partition, value, stored[1]), stored[1])
+        for count, ((group_id, topic), found) in enumerate(topics.items()):
+            if count % 8 == 0:
+                yield
+            offsets = self._offsets_of(group_id)
+            for block in blocks(topic, [one for one, _ in found.values()]):
+                offsets.load_packed(block)
+
     def _put(self, key: bytes, stored: Stored) -> None:
+        read = self._read(key, stored)
+        if read is not None:
+            group_id, partition, value = read
+            self._offsets_of(group_id).load(partition, value, stored[1])
+
+    def _read(
+        self, key: bytes, stored: Stored
+    ) -> tuple[str, TopicPartition, OffsetAndMetadata] | None:
         try:
             found = read_key(key)
-            value = read_offset(stored.value)
+            value = read_offset(stored[0])
         except MalformedMessage as error:
             self.skip(error)
-            return
-        if found is not None and found[1] is not None:
-            group_id, partition = found
-            offsets = self.offsets.get(group_id)
-            if offsets is None:
-                offsets = self.offsets[group_id] = GroupOffsets()
-            offsets.load(partition, value, stored.base_offset)
+            return None
+        if found is None or found[1] is None:
+            return None
+        return found[0], found[1], value
+
+    def _offsets_of(self, group_id: str) -> GroupOffsets:
+        offsets = self.offsets.get(group_id)
+        if offsets is None:
+            offsets = self.offsets[group_id] = GroupOffsets()
+        return offsets
 
     def skip(self, error: MalformedMessage) -> None:
         """Say that a record cannot be understood."""

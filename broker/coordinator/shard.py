@@ -183,12 +183,12 @@ class ShardLoad:
     def _build_other(self, replay: Replay, parts: GroupParts, key: bytes, stored: Stored) -> None:
         try:
             found = read_key(key)
-            if found is None and self._with_consumer_groups and parts.add(key, stored.value):
+            if found is None and self._with_consumer_groups and parts.add(key, stored[0]):
                 return
             if found is None:
                 self._logger.warning("a record of an unknown kind is skipped")
             else:
-                self.groups[found[0]] = read_group(found[0], stored.value)
+                self.groups[found[0]] = read_group(found[0], stored[0])
         except MalformedMessage as error:
             replay.skip(error)
 
@@ -197,7 +197,7 @@ class ShardLoad:
             return
         try:
             found = read_key(key)
-            offset = read_offset(stored.value)
+            offset = read_offset(stored[0])
         except MalformedMessage as error:
             replay.skip(error)
             return
@@ -205,7 +205,7 @@ class ShardLoad:
             return
         group_id, partition = found
         group = self._group(group_id)
-        group.offsets.load_transactional(producer_id, partition, offset, stored.base_offset)
+        group.offsets.load_transactional(producer_id, partition, offset, stored[1])
         self.producers.setdefault(producer_id, {})[group_id] = None
 
     def _group(self, group_id: str) -> Group:

@@ -165,9 +165,9 @@ def write_snapshot(
 
 
 def _record(key: bytes, stored: Stored) -> tuple[bytes, ...]:
-    value = stored.value
-    base_offset = _OFFSET.pack(stored.base_offset)
-    return _LENGTH.pack(len(key)), key, _LENGTH.pack(len(value)), value, base_offset
+    value, base_offset = stored
+    size = _LENGTH.pack(len(value))
+    return _LENGTH.pack(len(key)), key, size, value, _OFFSET.pack(base_offset)
 
 
 def _block(group_id: str, block: PackedOffsets) -> tuple[bytes, ...]:
@@ -239,7 +239,7 @@ class SnapshotReader:
             value, position = _text(body, position, _LENGTH)
             (base_offset,) = _OFFSET.unpack_from(body, position)
             position += _OFFSET.size
-            target[key] = Stored(value, base_offset)
+            target[key] = (value, base_offset)
             number += 1
             if number % 256 == 0:
                 yield
