@@ -7,6 +7,7 @@ a znode: segments are walked batch by batch, payloads are plain JSON.
 import base64
 import json
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 _SEGMENT: Final = re.compile(r"^(.*)/([^/]+)-(\d+)/(\d{20})\.log$")
 _STATE: Final = re.compile(r"^/brokers/topics/([^/]+)/partitions/(\d+)/state$")
+_BROKER: Final = "/brokers/ids/"
 _LEDGER: Final = re.compile(r"/kafkalike-losses(\.1)?\.jsonl$")
 _ID: Final = re.compile(r"topic_id: *(\S+)")
 CONTROLLER_EPOCH: Final = "/controller_epoch"
@@ -111,6 +113,17 @@ class Evidence:
     znode_log: Sequence[Txn] = ()
     start_ms: int = 0
     """Wall-clock time of virtual second 0."""
+
+    @cached_property
+    def registrations(self) -> Mapping[int, Sequence[int]]:
+        """When each broker registered, in virtual milliseconds, ascending."""
+        found: defaultdict[int, list[int]] = defaultdict(list)
+        for txn in self.znode_log:
+            for change in txn.changes:
+                if isinstance(change, NodeCreated) and change.path.startswith(_BROKER):
+                    broker = int(change.path.removeprefix(_BROKER))
+                    found[broker].append(txn.time_ms - self.start_ms)
+        return found
 
     # -- znodes ----------------------------------------------------------------------------------
 

@@ -1,5 +1,7 @@
 """Promises about marks that only go forward, and about groups."""
 
+import bisect
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from typing import Final
@@ -25,10 +27,15 @@ from .history import (
 )
 
 LATEST: Final = -1
+_MADE_UP: Final = re.compile(r"-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
 
 
 class WatermarksForward(Check):
-    """High watermark, end and start of a log never go back for an observer; no read goes beyond."""
+    """High watermark, end and start of a log never go back for an observer; no read goes beyond.
+
+    A broker that restarts and goes on leading in the same epoch begins with its stored high watermark,
+    which is behind, and stays there below min.insync.replicas (KIP-966): each life counts alone.
+    """
 
     name = "watermarks"
 
@@ -37,7 +44,8 @@ class WatermarksForward(Check):
         yield from self._listed(evidence)
 
     def _fetched(self, evidence: Evidence) -> Iterator[str]:
-        highest: dict[tuple[str, TopicPartition, bytes, int, int], tuple[int, int]] = {}
+        highest: dict[tuple[str, TopicPartition, bytes, int, int, int], tuple[int, int]] = {}
+        births = evidence.registrations
         for entry, fetched in evidence.history.notes(Fetched):
             where = (
                 f"{entry.client} at {entry.time_s:.3f} s: {fetched.partition} on {fetched.broker}"
@@ -60,6 +68,7 @@ class WatermarksForward(Check):
                 fetched.topic_id,
                 fetched.broker,
                 fetched.leader_epoch,
+                bisect.bisect(births[fetched.broker], entry.time_s * 1000),
             )
             high, start = highest.get(key, (-1, -1))
             if fetched.high_watermark < high:
@@ -147,6 +156,8 @@ class GroupsExclusive(Check):
 
     A generation counts from its first assignment on, which is stored before anybody is told.  One
     that got no further than its Join is forgotten with its coordinator, and its number used again.
+    A static member that comes back gets a new id in the same generation: members are told apart by
+    the client they belong to, which begins their ids.
     """
 
     name = "groups"
@@ -177,8 +188,8 @@ class GroupsExclusive(Check):
                         f" that {what.leader!r} leads, another that {before[0]!r} does"
                     )
                 if what.members:
-                    members[key] = what.members
-                if key in members and what.member_id not in members[key]:
+                    members[key] = tuple(map(_client_of, what.members))
+                if key in members and _client_of(what.member_id) not in members[key]:
                     yield (
                         f"group {what.group} generation {what.generation}: {what.member_id!r} of"
                         f" {entry.client} is in, the leader was told of {list(members[key])}"
@@ -186,9 +197,9 @@ class GroupsExclusive(Check):
             elif isinstance(what, Assigned):
                 for partition in what.partitions:
                     owner = owners[what.group, what.generation].setdefault(
-                        partition, what.member_id
+                        partition, _client_of(what.member_id)
                     )
-                    if owner != what.member_id:
+                    if owner != _client_of(what.member_id):
                         yield (
                             f"group {what.group} generation {what.generation}: {partition} belongs"
                             f" to {owner!r} and to {what.member_id!r}"
@@ -223,6 +234,11 @@ class GroupsExclusive(Check):
                         f"group {joined.group}: {operation.client} joined generation"
                         f" {joined.generation}, generation {known} was known before"
                     )
+
+
+def _client_of(member_id: str) -> str:
+    """A member's id without the part that the coordinator made up."""
+    return _MADE_UP.sub("", member_id)
 
 
 def _assigned(evidence: Evidence) -> Iterator[Assigned]:
