@@ -350,6 +350,8 @@ ROWS: Final = (
             ),
         ),
         also=(
+            "tests/simulation/test_last_replica.py::test_nothing_acknowledged_is_lost",
+            "tests/simulation/test_last_replica.py::test_without_the_defence_the_same_loses_records",
             INTEGRATION + "test_last_replica.py::test_who_has_everything_is_elected",
             INTEGRATION + "test_last_replica.py::test_switched_off_it_is_as_with_kafka",
             INTEGRATION + "test_last_replica.py::test_a_controller_of_kafka_reads_what_ours_wrote",

@@ -477,6 +477,34 @@ def _session(random: SimRandom) -> Scenario:
     )
 
 
+def _last_replica(random: SimRandom) -> Scenario:
+    """A broker leaves in order; another one, all that is left of some ISRs, loses power; the first is
+    back before it (ADR 0008).  Then the same with the roles changed."""
+    faults: list[Fault] = []
+    pair = random.sample(range(BROKERS), 2)
+    for begin_ms, (leaving, losing) in ((2500, pair), (13_000, pair[::-1])):
+        left_ms = begin_ms + random.randrange(1000)
+        lost_ms = left_ms + random.randint(1000, 2500)
+        back_ms = lost_ms + random.randint(200, 3000)
+        again_ms = back_ms + random.randint(500, 2000)
+        faults += [
+            Fault(left_ms, "stop", f"broker-{leaving}", back_ms - left_ms),
+            Fault(lost_ms, "power", f"broker-{losing}", again_ms - lost_ms, {"always": True}),
+        ]
+    return Scenario(
+        ClusterSpec(
+            BROKERS,
+            {"replica.high.watermark.checkpoint.interval.ms": "300"}
+            | {"zookeeper.session.timeout.ms": "1500"}
+            | QUICK_LAG,
+        ),
+        (_topic(4, 2, min_insync_replicas="2"),),
+        (_plain(acks=[-1], value_bytes=200), _idempotent(producers=1, consumers=0)),
+        tuple(sorted(faults, key=lambda fault: fault.at_ms)),
+        22_000,
+    )
+
+
 def _shutdown(random: SimRandom) -> Scenario:
     """Nothing but orderly stops, far apart: clients should hardly notice."""
     faults = tuple(
@@ -494,6 +522,7 @@ def _shutdown(random: SimRandom) -> Scenario:
 
 FAMILIES: Final[Mapping[str, Callable[[SimRandom], Scenario]]] = {
     "failover": _failover,
+    "last-replica": _last_replica,
     "min-isr": _min_isr,
     "isr": _isr,
     "restart": _restart,
