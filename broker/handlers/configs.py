@@ -1,5 +1,7 @@
 """DescribeConfigs v0-4, AlterConfigs v0-2, IncrementalAlterConfigs v0-1.
 
+Resources are topics, brokers and loggers; groups too where the newer group protocol is switched on.
+
 Promises: each resource succeeds or fails alone; a change is effective on every broker as soon as its
 notification has been read there.  KIPs: 133, 226 (dynamic brokers), 339, 412 (loggers), 569.
 Differs from Kafka: one resource twice in AlterConfigs is answered with INVALID_REQUEST for both
@@ -8,9 +10,9 @@ Reference: broker-errors 8, configs 2, observed.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, Protocol, TypeVar
 
 from kafkalike.config import (
     ConfigEntry,
@@ -21,6 +23,7 @@ from kafkalike.config import (
 from kafkalike.errors import (
     NONE,
     ClusterAuthorizationFailed,
+    GroupAuthorizationFailed,
     InvalidRequest,
     InvalidTopicException,
     KafkaError,
@@ -44,11 +47,13 @@ from ..cluster.dynamic_config import DynamicConfig
 from ..cluster.loggers import Loggers
 from ..cluster.metadata_cache import MetadataCache
 from ..cluster.topic_names import topic_name_problem
+from ..coordinator.group_settings import GroupConfigs
 from .request import RequestContext, Route, message_of, route
 
 TOPIC: Final = 2
 BROKER: Final = 4
 BROKER_LOGGER: Final = 8
+GROUP: Final = 32
 """Resource types by their wire codes."""
 
 SMALLEST_TABLE: Final = 16
@@ -56,6 +61,15 @@ SMALLEST_TABLE: Final = 16
 
 _Described = DescribeConfigsResponse.DescribeConfigsResult
 _Entry = _Described.DescribeConfigsResourceResult
+
+
+class _Named(Protocol):
+    resource_type: int
+    resource_name: str
+
+
+_Resource = TypeVar("_Resource", bound=_Named)
+_Result = TypeVar("_Result")
 
 
 class ConfigsApi:
@@ -68,12 +82,15 @@ class ConfigsApi:
         metadata: MetadataCache,
         authorizer: Authorizer,
         loggers: Loggers,
+        groups: GroupConfigs | None = None,
     ) -> None:
+        """`groups` where settings of groups are served."""
         self._admin = admin
         self._config = config
         self._metadata = metadata
         self._authorizer = authorizer
         self._loggers = loggers
+        self._groups = groups
 
     def routes(self) -> list[Route]:
         return [
@@ -127,6 +144,10 @@ class ConfigsApi:
         if resource_type == BROKER_LOGGER:
             self._admin.check_broker_name(name, may_be_empty=False)
             return self._loggers.describe()
+        if resource_type == GROUP and self._groups is not None:
+            if not name:
+                raise InvalidRequest("Group name must not be empty")
+            return self._groups.describe(name)
         raise InvalidRequest(f"Unsupported resource type: {resource_type}")
 
     def _dynamic_defaults(self) -> list[ConfigEntry]:
@@ -150,23 +171,11 @@ class ConfigsApi:
         self, request: AlterConfigsRequest, ctx: RequestContext
     ) -> AlterConfigsResponse:
         response = AlterConfigsResponse()
-        twice = _repeated(request.resources)
-        for resource in request.resources:
-            code, message = NONE, None
-            try:
-                if (resource.resource_type, resource.resource_name) in twice:
-                    raise InvalidRequest("Each resource must appear at most once.")
-                await self._replace(resource, ctx, request.validate_only)
-            except KafkaError as error:
-                code, message = error.code, message_of(error)
-            response.responses.append(
-                AlterConfigsResponse.AlterConfigsResourceResponse(
-                    error_code=code,
-                    error_message=message,
-                    resource_type=resource.resource_type,
-                    resource_name=resource.resource_name,
-                )
-            )
+        response.responses = await _each(
+            request.resources,
+            AlterConfigsResponse.AlterConfigsResourceResponse,
+            lambda resource: self._replace(resource, ctx, request.validate_only),
+        )
         return response
 
     async def _replace(
@@ -185,6 +194,11 @@ class ConfigsApi:
             self._admin.check_broker_name(name, may_be_empty=True)
             self._authorize(ctx, Operation.ALTER_CONFIGS, resource)
             await self._admin.alter_broker(name, values, validate_only=validate_only)
+        elif resource.resource_type == GROUP and self._groups is not None:
+            self._authorize(ctx, Operation.ALTER_CONFIGS, resource)
+            await self._admin.alter_group(
+                name, values, (), self._groups.check, validate_only=validate_only
+            )
         else:
             raise InvalidRequest(f"Unknown resource type {resource.resource_type}")
 
@@ -192,23 +206,11 @@ class ConfigsApi:
         self, request: IncrementalAlterConfigsRequest, ctx: RequestContext
     ) -> IncrementalAlterConfigsResponse:
         response = IncrementalAlterConfigsResponse()
-        twice = _repeated(request.resources)
-        for resource in request.resources:
-            code, message = NONE, None
-            try:
-                if (resource.resource_type, resource.resource_name) in twice:
-                    raise InvalidRequest("Each resource must appear at most once.")
-                await self._change(resource, ctx, request.validate_only)
-            except KafkaError as error:
-                code, message = error.code, message_of(error)
-            response.responses.append(
-                IncrementalAlterConfigsResponse.AlterConfigsResourceResponse(
-                    error_code=code,
-                    error_message=message,
-                    resource_type=resource.resource_type,
-                    resource_name=resource.resource_name,
-                )
-            )
+        response.responses = await _each(
+            request.resources,
+            IncrementalAlterConfigsResponse.AlterConfigsResourceResponse,
+            lambda resource: self._change(resource, ctx, request.validate_only),
+        )
         return response
 
     async def _change(
@@ -231,6 +233,11 @@ class ConfigsApi:
             self._admin.check_broker_name(name, may_be_empty=False)
             self._authorize(ctx, Operation.ALTER_CONFIGS, resource)
             self._loggers.alter(changes, validate_only=validate_only)
+        elif resource.resource_type == GROUP and self._groups is not None:
+            self._authorize(ctx, Operation.ALTER_CONFIGS, resource)
+            await self._admin.alter_group(
+                name, None, changes, self._groups.check, validate_only=validate_only
+            )
         else:
             raise InvalidRequest(f"Unknown resource type {resource.resource_type}")
 
@@ -240,8 +247,40 @@ class ConfigsApi:
                 ctx, operation, ResourceType.TOPIC, resource.resource_name
             ):
                 raise TopicAuthorizationFailed()
+        elif resource.resource_type == GROUP and self._groups is not None:
+            if not self._authorizer.allows(
+                ctx, operation, ResourceType.GROUP, resource.resource_name
+            ):
+                raise GroupAuthorizationFailed()
         elif not allows_cluster(self._authorizer, ctx, operation):
             raise ClusterAuthorizationFailed()
+
+
+async def _each(
+    resources: Sequence[_Resource],
+    result_class: Callable[..., _Result],
+    work: Callable[[_Resource], Awaitable[None]],
+) -> list[_Result]:
+    """Change one resource after the other; each succeeds or fails alone, and none twice."""
+    counts = Counter((r.resource_type, r.resource_name) for r in resources)
+    results = []
+    for resource in resources:
+        code, message = NONE, None
+        try:
+            if counts[resource.resource_type, resource.resource_name] > 1:
+                raise InvalidRequest("Each resource must appear at most once.")
+            await work(resource)
+        except KafkaError as error:
+            code, message = error.code, message_of(error)
+        results.append(
+            result_class(
+                error_code=code,
+                error_message=message,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+            )
+        )
+    return results
 
 
 def _entry(entry: ConfigEntry, *, with_synonyms: bool, with_documentation: bool) -> _Entry:
@@ -308,8 +347,3 @@ def _present(name: str, value: str | None) -> str:
 def _check_keys(configs: Sequence[Any]) -> None:
     if len({config.name for config in configs}) != len(configs):
         raise InvalidRequest("Error due to duplicate config keys")
-
-
-def _repeated(resources: Iterable[Any]) -> set[tuple[int, str]]:
-    counts = Counter((r.resource_type, r.resource_name) for r in resources)
-    return {resource for resource, count in counts.items() if count > 1}

@@ -135,7 +135,7 @@ class BrokerClient:
 
     def _named(self, text: str) -> str:
         """The text of an error, with the address once."""
-        return text if self._peer in text else f"{self._peer}: {text}"
+        return text if self.host in text else f"{self._peer}: {text}"
 
     def connect(self) -> "Deferred[None]":
         """Connect, authenticate and negotiate.  Fails with PeerDisconnected or PeerTimeout."""

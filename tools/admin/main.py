@@ -8,6 +8,7 @@ from ..main import run_subcommands
 
 SUBCOMMANDS: Final = {
     "topics": ("topics", "create, list, describe, alter and delete topics"),
+    "configs": ("configs", "show and change settings of topics, brokers and loggers"),
     "groups": ("groups", "list, describe, reset and delete groups and their offsets"),
     "reassign": ("reassign", "move replicas to other brokers, with Kafka's JSON files"),
     "leaders": ("leaders", "elect preferred or unclean leaders"),

@@ -247,3 +247,58 @@ def test_a_frozen_broker_is_a_difference(make_cluster: ClusterMaker) -> None:
     assert checked.code == 0, checked.out
     described = ask(cluster, "cluster", "describe").value
     assert [broker["id"] for broker in described["brokers"]] == [1, 2, 3]
+
+
+def test_settings_are_shown_and_changed(make_cluster: ClusterMaker, tmp_path: Path) -> None:
+    cluster = make_cluster(2)
+    make_topic(cluster, "tuned", "1:2")
+    topic = ("--entity-type", "topics", "--entity-name", "tuned")
+
+    def values(*words: str) -> dict[str, tuple[str | None, str]]:
+        answer = ask(cluster, "configs", *words)
+        assert answer.code == 0, answer.err
+        (entity,) = answer.value["entities"]
+        return {c["name"]: (c["value"], c["source"]) for c in entity["configs"]}
+
+    def change(*words: str) -> Answer:
+        return ask(cluster, "configs", "--alter", *words)
+
+    assert values("describe", *topic) == {}
+    assert values("describe", *topic, "--all")["retention.ms"][1] == "default"
+    done = change(*topic, "--add-config", "retention.ms=7000,cleanup.policy=[compact,delete]")
+    assert done.code == 0, done.err
+    assert values("--describe", "--topic", "tuned") == {
+        "cleanup.policy": ("compact,delete", "topic"),
+        "retention.ms": ("7000", "topic"),
+    }
+    assert change(*topic, "--delete-config", "cleanup.policy").code == 0
+    assert set(values("describe", *topic)) == {"retention.ms"}
+    refused = change(*topic, "--add-config", "retention.ms=soon")
+    assert refused.code == 1 and "retention.ms" in refused.err
+    missing = change(*topic, "--delete-config", "segment.ms")
+    assert missing.code == 1 and "segment.ms is not set" in missing.err
+    nobody = change("--topic", "nobody", "--add-config", "retention.ms=1")
+    assert nobody.code == 1 and "UNKNOWN_TOPIC_OR_PARTITION" in nobody.err
+
+    path = tmp_path / "threads.properties"
+    path.write_text("log.cleaner.threads=2\n")
+    assert change("--broker-defaults", "--add-config-file", str(path)).code == 0
+    assert change("--broker", "2", "--add-config", "log.cleaner.threads=3").code == 0
+    assert values("describe", "--entity-type", "brokers", "--entity-default") == {
+        "log.cleaner.threads": ("2", "all brokers")
+    }
+    assert values("describe", "--broker", "1")["log.cleaner.threads"] == ("2", "all brokers")
+    assert values("describe", "--broker", "2")["log.cleaner.threads"] == ("3", "broker")
+    table = admin(
+        "configs", "describe", "--entity-type", "brokers", "--bootstrap-server", cluster.bootstrap
+    )
+    assert table.out.splitlines()[0].split() == [
+        "OF",
+        "SETTING",
+        "VALUE",
+        "FROM",
+        "CAN",
+        "BE",
+        "CHANGED",
+    ]
+    assert "broker 2     log.cleaner.threads  3      broker       yes" in table.out
