@@ -39,7 +39,7 @@ from .cluster.awaiting import FirstUpdate, MetadataWaiter
 from .cluster.config_admin import ConfigAdmin
 from .cluster.config_sync import ConfigSync
 from .cluster.controller_channel import ControllerChannel
-from .cluster.dynamic_config import DynamicConfig
+from .cluster.dynamic_config import GROUPS, DynamicConfig
 from .cluster.features import Features
 from .cluster.identity import Identity, settle_identity
 from .cluster.loggers import Loggers
@@ -212,6 +212,8 @@ class Node:
         self._replicas.start()
         self._controller.start()
         await parts.config_sync.start()
+        if self.config.serves_consumer_protocol:
+            await self._across_sessions(lambda: self._group_configs.load(self.zk))
         self.is_running = True
         self._logger.info("started broker=%d", identity.broker_id)
 
@@ -344,6 +346,11 @@ class Node:
             self._logger,
             request_timeout_s=request_timeout_s,
         )
+        self._group_configs = GroupConfigs(config, self._logger)
+        if config.serves_consumer_protocol:
+            parts.config_sync.on_entity(
+                GROUPS, lambda entity: self._group_configs.refresh(self.zk, entity)
+            )
         self._groups = GroupCoordinator(
             config,
             clock=clock,
@@ -356,7 +363,7 @@ class Node:
             threads=runtime.threads,
             disk=runtime.disk,
             topics=CachedTopics(metadata),
-            settings=GroupConfigs(config),
+            settings=self._group_configs,
         )
         self._replicas.on_role_change(self._groups.roles_changed)
         self._snapshots = SnapshotKeeper(
@@ -466,7 +473,14 @@ class Node:
             ),
             TopicsApi(self._controller, topic_admin, metadata, self._waiter, dynamic, authorizer),
             DeleteRecordsApi(replicas, metadata, authorizer),
-            ConfigsApi(config_admin, dynamic, metadata, authorizer, Loggers()),
+            ConfigsApi(
+                config_admin,
+                dynamic,
+                metadata,
+                authorizer,
+                Loggers(),
+                self._group_configs if config.serves_consumer_protocol else None,
+            ),
             ProducerIdApi(self._producer_ids, replicas, metadata, authorizer),
             ClusterApi(self._controller, replicas, metadata, self._waiter, authorizer),
             LogDirsApi(replicas, authorizer),

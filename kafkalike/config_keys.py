@@ -499,6 +499,13 @@ class BrokerKeys(Settings):
     zookeeper_ssl_truststore_type: Text | None = setting(None)
 
 
+class GroupKeys(Settings):
+    """Settings of one group of the newer protocol."""
+
+    consumer_heartbeat_interval_ms: Int = setting(5000, low=1)
+    consumer_session_timeout_ms: Int = setting(45_000, low=1)
+
+
 class TopicKeys(Settings):
     """Settings of one topic; `broker_names` give the broker settings behind each default."""
 

@@ -16,6 +16,7 @@ from kafkalike.config import (
     LogConfig,
     listener_base_name,
 )
+from kafkalike.config_keys import GroupKeys
 from kafkalike.errors import (
     InvalidConfig,
     InvalidRequest,
@@ -26,9 +27,10 @@ from kafkalike.settings import ConfigType, Dynamic, Key, format_value
 from kafkalike.zk import configs as zk_configs
 from kafkalike.zk.client import ZkClient, ZkError
 from kafkalike.zk.election import ControllerMoved
+from kafkalike.zk.paths import sanitize
 from kafkalike.zk.payload import CorruptZnode
 
-from .dynamic_config import BROKERS, DEFAULT_ENTITY, TOPICS, DynamicConfig
+from .dynamic_config import BROKERS, DEFAULT_ENTITY, GROUPS, TOPICS, DynamicConfig
 from .metadata_cache import MetadataCache
 
 T = TypeVar("T")
@@ -116,6 +118,34 @@ class ConfigAdmin:
             ) from error
         if not validate_only:
             await self._write(f"{TOPICS}/{topic}", values)
+
+    # -- groups --------------------------------------------------------------------------------
+
+    async def alter_group(
+        self,
+        group_id: str,
+        values: Mapping[str, str] | None,
+        changes: Iterable[ConfigChange],
+        check: Callable[[Mapping[str, str]], None],
+        *,
+        validate_only: bool,
+    ) -> None:
+        """The same for a group; `check` raises ConfigError for settings that cannot be.
+
+        Raises InvalidRequest (no name), InvalidConfig, StaleControllerEpoch.
+        """
+        if not group_id:
+            raise InvalidRequest("Default group resources are not allowed.")
+        entity = f"{GROUPS}/{sanitize(group_id)}"
+        if values is None:
+            stored = await _guard(zk_configs.read_config(self._zk, entity))
+            values = apply_changes(stored, changes, GroupKeys.KEYS)
+        try:
+            check(values)
+        except ConfigError as error:
+            raise InvalidConfig(str(error)) from error
+        if not validate_only:
+            await self._write(entity, values)
 
     # -- brokers -------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from typing import Final
 from kafkalike.config import BrokerConfig, BrokerLayers, ConfigError, LogConfig
 
 BROKERS: Final = "brokers"
+GROUPS: Final = "groups"
 TOPICS: Final = "topics"
 DEFAULT_ENTITY: Final = "<default>"
 

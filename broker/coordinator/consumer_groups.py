@@ -37,7 +37,7 @@ from kafkalike.runtime.tasks import WheelTimer
 
 from . import migration
 from .consumer_group import ConsumerGroup, Draft
-from .consumer_membership import ConsumerMembership, ConsumerRules, is_vacant
+from .consumer_membership import ConsumerMembership, is_vacant
 from .consumer_records import in_order
 from .consumer_values import (
     JOIN_EPOCH,
@@ -50,6 +50,7 @@ from .consumer_values import (
     Partitions,
 )
 from .group import Group
+from .member_steps import ConsumerRules
 from .topics import Topics
 from .values import (
     CONSUMER_PROTOCOL,
@@ -374,7 +375,7 @@ class ConsumerGroups:
         """JoinGroup to a group that has members."""
         return self._run(
             self._draft(group),
-            lambda draft: self._rules.join_classic(group, draft, call),
+            lambda draft: self._rules.classic.join(group, draft, call),
             lambda error: JoinResult(error.code),
         )
 
@@ -391,14 +392,14 @@ class ConsumerGroups:
         """SyncGroup."""
         return self._run(
             self._draft(group),
-            lambda draft: self._rules.sync_classic(group, draft, call),
+            lambda draft: self._rules.classic.sync(group, draft, call),
             lambda error: SyncResult(error.code),
         )
 
     def heartbeat_classic(self, group: ConsumerGroup, caller: Caller) -> int:
         """Heartbeat."""
         try:
-            return self._rules.heartbeat_classic(group, caller)
+            return self._rules.classic.heartbeat(group, caller)
         except KafkaError as error:
             return error.code
 
@@ -408,7 +409,7 @@ class ConsumerGroups:
         """LeaveGroup: the code for the request, and one for each member."""
         return self._run(
             self._draft(group),
-            lambda draft: (NONE, self._rules.leave_classic(group, draft, members)),
+            lambda draft: (NONE, self._rules.classic.leave(group, draft, members)),
             lambda error: (error.code, []),
         )
 

@@ -70,8 +70,9 @@ from ..replica.roles import RoleChanges
 from ..replica.values import AppendEntry, AppendResult
 from .consumer_group import ConsumerGroup
 from .consumer_groups import ConsumerGroups, GroupSettings
-from .consumer_membership import COMMIT_WITH_EPOCH_SINCE, ConsumerRules
+from .consumer_membership import COMMIT_WITH_EPOCH_SINCE
 from .group import Group, GroupState
+from .member_steps import ConsumerRules
 from .membership import Membership
 from .records import group_key, group_record, offset_key, offset_records, tombstone
 from .shard import Shard, ShardLoad

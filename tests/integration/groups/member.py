@@ -2,14 +2,17 @@
 
     python -m tests.integration.groups.member LIBRARY BOOTSTRAP GROUP TOPIC [INSTANCE]
 
-LIBRARY: `kafka-python`, `aiokafka`, `confluent` (range) or `confluent-cooperative`.
-Lines, times in ms:
+LIBRARY: `kafka-python`, `aiokafka`, `confluent` (range) or `confluent-cooperative`.  TOPIC is a name,
+or a regular expression that begins with `^`.  Topics end in a number: a partition is told as 1000
+times that, plus its own number.  Lines, times in ms:
 
     TIME owns 0,1,2            after each change
     TIME read PARTITION OFFSET
     TIME committed PARTITION OFFSET
 
-It commits every quarter of a second and leaves the group in good order when its input ends.
+It commits every quarter of a second and leaves the group in good order when its input ends.  Members
+in other languages (`client_matrix/java/Member.java` and so on) do the same; `MEMBER_SESSION_MS`,
+`MEMBER_HEARTBEAT_MS` and `MEMBER_REBALANCE_MS` in the environment are their settings.
 """
 
 import asyncio
@@ -24,11 +27,26 @@ SESSION_MS: Final = 6000
 HEARTBEAT_MS: Final = 1000
 REBALANCE_MS: Final = 20_000
 COMMIT_S: Final = 0.25
+PARTITIONS_OF_A_TOPIC: Final = 1000
+KAFKA_PYTHON_POLL_MS: Final = 10_000
+"""How long a poll of kafka-python may take.  When one ends between the answers to JoinGroup and
+SyncGroup, the library (3.0.12) takes no notice of the latter any more, sends no heartbeats and never
+joins again; so a poll must outlast a rebalance.  It returns as soon as there are records."""
+CONFLUENT: Final = {
+    "confluent": "range",
+    "confluent-cooperative": "cooperative-sticky",
+    "confluent-consumer": "consumer",
+}
 
 
 def tell(*words: object) -> None:
     sys.stdout.write(" ".join(map(str, (time.time_ns() // 1_000_000, *words))) + "\n")
     sys.stdout.flush()
+
+
+def place_of(topic: str, partition: int) -> int:
+    """A partition as a number of its own among all topics."""
+    return PARTITIONS_OF_A_TOPIC * int(topic.rsplit("-", 1)[1]) + partition
 
 
 class Ownership:
@@ -59,9 +77,8 @@ def input_ended() -> threading.Event:
     return ended
 
 
-def confluent(
-    bootstrap: str, group: str, topic: str, instance: str | None, cooperative: bool
-) -> None:
+def confluent(bootstrap: str, group: str, topic: str, instance: str | None, assignor: str) -> None:
+    """`assignor` is `consumer` for the newer protocol, in which the broker assigns."""
     from confluent_kafka import Consumer, KafkaException
 
     settings: dict[str, Any] = {
@@ -69,14 +86,18 @@ def confluent(
         "group.id": group,
         "auto.offset.reset": "earliest",
         "enable.auto.commit": False,
-        "session.timeout.ms": SESSION_MS,
-        "heartbeat.interval.ms": HEARTBEAT_MS,
         "max.poll.interval.ms": REBALANCE_MS,
         "topic.metadata.refresh.interval.ms": 2000,
         "reconnect.backoff.max.ms": 1000,
-        "partition.assignment.strategy": "cooperative-sticky" if cooperative else "range",
         "debug": "cgrp",
     }
+    if assignor == "consumer":
+        settings["group.protocol"] = "consumer"
+    else:
+        settings["session.timeout.ms"] = SESSION_MS
+        settings["heartbeat.interval.ms"] = HEARTBEAT_MS
+        settings["partition.assignment.strategy"] = assignor
+    by_parts = assignor != "range"
     if instance is not None:
         settings["group.instance.id"] = instance
     consumer = Consumer(settings)
@@ -84,24 +105,25 @@ def confluent(
     ended = input_ended()
 
     def assigned(_: Any, partitions: Any) -> None:
-        numbers = [p.partition for p in partitions]
-        ownership.add(numbers) if cooperative else ownership.set(numbers)
+        numbers = [place_of(p.topic, p.partition) for p in partitions]
+        ownership.add(numbers) if by_parts else ownership.set(numbers)
 
     def dropped(_: Any, partitions: Any) -> None:
-        ownership.drop(p.partition for p in partitions)
+        ownership.drop(place_of(p.topic, p.partition) for p in partitions)
 
     consumer.subscribe([topic], on_assign=assigned, on_revoke=dropped, on_lost=dropped)
     next_commit_s = 0.0
     while not ended.is_set():
         for message in consumer.consume(200, timeout=0.1):
             if message.error() is None:
-                tell("read", message.partition(), message.offset())
+                place = place_of(message.topic(), message.partition())
+                tell("read", place, message.offset())
         if time.monotonic() >= next_commit_s and ownership.owned:
             next_commit_s = time.monotonic() + COMMIT_S
             try:
-                for place in consumer.commit(asynchronous=False) or ():
-                    if place.error is None and place.offset >= 0:
-                        tell("committed", place.partition, place.offset)
+                for done in consumer.commit(asynchronous=False) or ():
+                    if done.error is None and done.offset >= 0:
+                        tell("committed", place_of(done.topic, done.partition), done.offset)
             except KafkaException:
                 pass  # nothing new, or another generation
     consumer.close()
@@ -120,7 +142,7 @@ def kafka_python(bootstrap: str, group: str, topic: str, instance: str | None) -
             ownership.set(())
 
         def on_partitions_assigned(self, assigned: Any) -> None:
-            ownership.set(tp.partition for tp in assigned)
+            ownership.set(place_of(*tp) for tp in assigned)
 
     consumer = KafkaConsumer(
         bootstrap_servers=bootstrap.split(","),
@@ -134,19 +156,22 @@ def kafka_python(bootstrap: str, group: str, topic: str, instance: str | None) -
         metadata_max_age_ms=2000,
         partition_assignment_strategy=[RangePartitionAssignor],
     )
-    consumer.subscribe([topic], listener=Listener())
+    if topic.startswith("^"):
+        consumer.subscribe(pattern=topic, listener=Listener())
+    else:
+        consumer.subscribe([topic], listener=Listener())
     next_commit_s = 0.0
     while not ended.is_set():
-        for place, records in consumer.poll(timeout_ms=100).items():
+        for place, records in consumer.poll(timeout_ms=KAFKA_PYTHON_POLL_MS).items():
             for record in records:
-                tell("read", place.partition, record.offset)
+                tell("read", place_of(*place), record.offset)
         if time.monotonic() >= next_commit_s and ownership.owned:
             next_commit_s = time.monotonic() + COMMIT_S
             try:
                 places = {p: consumer.position(p) for p in consumer.assignment()}
                 consumer.commit()
                 for place, offset in places.items():
-                    tell("committed", place.partition, offset)
+                    tell("committed", place_of(*place), offset)
             except KafkaError:
                 pass
     consumer.close()
@@ -165,7 +190,7 @@ async def aio(bootstrap: str, group: str, topic: str, instance: str | None) -> N
             ownership.set(())
 
         async def on_partitions_assigned(self, assigned: Any) -> None:
-            ownership.set(tp.partition for tp in assigned)
+            ownership.set(place_of(*tp) for tp in assigned)
 
     consumer = AIOKafkaConsumer(
         bootstrap_servers=bootstrap,
@@ -180,7 +205,10 @@ async def aio(bootstrap: str, group: str, topic: str, instance: str | None) -> N
         metadata_max_age_ms=2000,
         partition_assignment_strategy=[RangePartitionAssignor],
     )
-    consumer.subscribe([topic], listener=Listener())
+    if topic.startswith("^"):
+        consumer.subscribe(pattern=topic, listener=Listener())
+    else:
+        consumer.subscribe([topic], listener=Listener())
     while True:
         try:
             await consumer.start()
@@ -195,14 +223,14 @@ async def aio(bootstrap: str, group: str, topic: str, instance: str | None) -> N
             continue
         for place, records in batches.items():
             for record in records:
-                tell("read", place.partition, record.offset)
+                tell("read", place_of(*place), record.offset)
         if time.monotonic() >= next_commit_s and ownership.owned:
             next_commit_s = time.monotonic() + COMMIT_S
             try:
                 places = {p: await consumer.position(p) for p in consumer.assignment()}
                 await consumer.commit(places)
                 for place, offset in places.items():
-                    tell("committed", place.partition, offset)
+                    tell("committed", place_of(*place), offset)
             except (KafkaError, AssertionError):
                 pass
     await consumer.stop()
@@ -211,15 +239,13 @@ async def aio(bootstrap: str, group: str, topic: str, instance: str | None) -> N
 def main(words: list[str]) -> None:
     library, bootstrap, group, topic, *rest = words
     instance = rest[0] if rest else None
-    logging.basicConfig(
-        format="%(asctime)s %(levelname)s %(name)s %(message)s", level=logging.INFO
-    )
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s %(message)s", level=logging.INFO)
     if library == "kafka-python":
         kafka_python(bootstrap, group, topic, instance)
     elif library == "aiokafka":
         asyncio.run(aio(bootstrap, group, topic, instance))
-    elif library in ("confluent", "confluent-cooperative"):
-        confluent(bootstrap, group, topic, instance, library != "confluent")
+    elif library in CONFLUENT:
+        confluent(bootstrap, group, topic, instance, CONFLUENT[library])
     else:
         sys.exit(f"no library {library!r}")
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from confluent_kafka import KafkaException, Producer
+from confluent_kafka.cimpl import NewPartitions
 
 from kafkalike.messages.catalog import response_class
 from kafkalike.messages.groups import (
@@ -32,12 +33,29 @@ from tests.differential.case import frame
 from tests.differential.wire import Closed, Connection, Silence
 from tests.integration import clients
 from tests.integration.brokers import ROOT, BrokerCluster, eventually
+from tests.integration.client_matrix.programs import member_command
+from tests.integration.groups.member import (
+    HEARTBEAT_MS,
+    PARTITIONS_OF_A_TOPIC,
+    REBALANCE_MS,
+    SESSION_MS,
+    place_of,
+)
 from tests.reference_kafka import die_with_parent
 
 STEADY_S: Final = 60.0
 """Within this time a group must have come to rest after anything."""
 TOLERANCE_MS: Final = 50
 """Between what a member does and when it says so."""
+
+
+MEMBERS_IN_OTHER_LANGUAGES: Final = ("java", "franz-go", "sarama", "kafkajs")
+SETTINGS: Final = {
+    "MEMBER_SESSION_MS": str(SESSION_MS),
+    "MEMBER_HEARTBEAT_MS": str(HEARTBEAT_MS),
+    "MEMBER_REBALANCE_MS": str(REBALANCE_MS),
+}
+"""Of members in other languages."""
 
 
 class NoAnswer(Exception):
@@ -115,13 +133,22 @@ class Party:
     """A group named `group` on `topic` of a cluster."""
 
     def __init__(
-        self, cluster: BrokerCluster, library: str, *, partitions: int = 12, group: str = "party"
+        self,
+        cluster: BrokerCluster,
+        library: str,
+        *,
+        partitions: int = 12,
+        group: str = "party",
+        by_expression: bool = False,
     ) -> None:
         self.cluster = cluster
         self.library = library
         self.group = group
-        self.topic = f"{group}-topic"
+        self.topic = f"{group}-topic-0"
         self.partitions = partitions
+        self.places = list(range(partitions))
+        """All partitions that the group should read, as members tell them (`place_of`)."""
+        self.subscription = f"^{group}-topic-.*" if by_expression else self.topic
         self.members: dict[str, Member] = {}
         self.all_members: list[Member] = []
         self.written: dict[int, int] = {}
@@ -139,20 +166,27 @@ class Party:
 
     # -- members -------------------------------------------------------------------------------
 
+    def command(self, library: str) -> list[str]:
+        """What runs a member, without cluster, group and topic.  Raises ClientMissing."""
+        if library.removesuffix("-cooperative") in MEMBERS_IN_OTHER_LANGUAGES:
+            return member_command(library)
+        return [sys.executable, "-m", "tests.integration.groups.member", library]
+
     def start(
         self, name: str, *, library: str | None = None, instance: str | None = None
     ) -> Member:
-        words = [library or self.library, self.cluster.bootstrap, self.group, self.topic]
+        words = [self.cluster.bootstrap, self.group, self.subscription]
         errors = (self.cluster.folder / f"member-{name}.err").open("ab")
         with errors:
             process = subprocess.Popen(
-                [sys.executable, "-m", "tests.integration.groups.member", *words]
+                [*self.command(library or self.library), *words]
                 + ([] if instance is None else [instance]),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 text=True,
                 cwd=ROOT,
+                env={**os.environ, **SETTINGS},
                 preexec_fn=die_with_parent,  # noqa: PLW1509
             )
         member = Member(name, process)
@@ -183,6 +217,23 @@ class Party:
     def thaw(self, name: str) -> None:
         os.kill(self.members[name].process.pid, signal.SIGCONT)
 
+    # -- topics --------------------------------------------------------------------------------
+
+    def add_partitions(self, count: int) -> None:
+        """So that the topic has `count`."""
+        admin = clients.admin(self.cluster.bootstrap)
+        admin.create_partitions([NewPartitions(self.topic, count)])[self.topic].result(30)
+        self.places += range(self.partitions, count)
+        self.partitions = count
+
+    def add_topic(self, partitions: int) -> None:
+        """Another one that the subscription's expression matches."""
+        settings = {"min.insync.replicas": "2"}
+        clients.create_topic(
+            self.cluster.bootstrap, f"{self.group}-topic-1", partitions, 3, settings
+        )
+        self.places += range(PARTITIONS_OF_A_TOPIC, PARTITIONS_OF_A_TOPIC + partitions)
+
     # -- waiting -------------------------------------------------------------------------------
 
     def settle(self, limit_s: float = STEADY_S) -> float:
@@ -191,7 +242,7 @@ class Party:
 
         def at_rest() -> bool:
             owned = sorted(p for member in self.members.values() for p in member.owned)
-            if owned != list(range(self.partitions)):
+            if owned != sorted(self.places):
                 return False
             described = self.describe()
             return described.group_state == "Stable" and len(described.members) == len(self.members)
@@ -250,7 +301,7 @@ class Party:
 
         def moved() -> bool:
             now = self.committed()
-            return len(now) == self.partitions and all(
+            return len(now) == len(self.places) and all(
                 offset > before.get(partition, -1) for partition, offset in now.items()
             )
 
@@ -275,16 +326,17 @@ class Party:
 
         def done(error: Any, message: Any) -> None:
             if error is None:
-                partition = message.partition()
+                partition = place_of(message.topic(), message.partition())
                 self.written[partition] = max(self.written.get(partition, -1), message.offset())
 
         number = 0
         while not self._stop.is_set():
             # Full, or a partition that it has not heard of yet.
             with contextlib.suppress(BufferError, KafkaException):
-                producer.produce(
-                    self.topic, b"%d" % number, partition=number % self.partitions, on_delivery=done
-                )
+                place = self.places[number % len(self.places)]
+                topic = f"{self.group}-topic-{place // PARTITIONS_OF_A_TOPIC}"
+                partition = place % PARTITIONS_OF_A_TOPIC
+                producer.produce(topic, b"%d" % number, partition=partition, on_delivery=done)
             number += 1
             producer.poll(0.005)
         producer.flush(60)
@@ -295,7 +347,11 @@ class Party:
         group = self._ask_coordinator(OffsetFetchRequest(groups=[wanted]), 8).groups[0]
         if group.error_code:
             raise NoAnswer(f"error {group.error_code}")
-        return {p.partition_index: p.committed_offset for t in group.topics for p in t.partitions}
+        return {
+            place_of(t.name, p.partition_index): p.committed_offset
+            for t in group.topics
+            for p in t.partitions
+        }
 
     def _watch_offsets(self) -> None:
         """Committed offsets are never seen to go back."""

@@ -220,7 +220,7 @@ class World:
             logger=LOGGER,
             threads=InlineThreads(),
             topics=self.topics,
-            settings=GroupConfigs(self.config),
+            settings=GroupConfigs(self.config, LOGGER),
         )
         result_of(Deferred.fromCoroutine(coordinator.start()))
         return coordinator
