@@ -92,11 +92,12 @@ def run(args: argparse.Namespace) -> int:
     """0: all seeds passed; 1: some did not; 2: wrong usage."""
     from .simulator.scenario import ScenarioError
 
-    seeds = [args.seed] if args.seed is not None else parse_seeds(args.seeds)
+    seeds = parse_seeds(args.seeds) if args.seed is None else range(args.seed, args.seed + 1)
     if args.seed is None and (args.trace or args.save or args.minimize):
         raise cli.UsageError("--trace, --save and --minimize need --seed")
     job = _Job(args.scenario, args.extras)
-    job.scenario(), job.extras()  # trouble with the files shows before anything runs
+    job.scenario()  # trouble with the files shows before anything runs
+    job.extras()
     _quiet_twisted()
     try:
         if args.seed is not None:

@@ -4,7 +4,7 @@ import logging
 import traceback
 from typing import TYPE_CHECKING, Any, Final
 
-from twisted.logger import globalLogPublisher
+from twisted.logger import LogEvent, globalLogPublisher
 
 if TYPE_CHECKING:
     from .world import World
@@ -22,6 +22,7 @@ class Listener(logging.Handler):
         self._level = logging.NOTSET
         self._propagate = True
         self._handlers: list[logging.Handler] = []
+        self._observer: Any = self.unhandled
 
     def attach(self) -> None:
         logger = logging.getLogger(_NAME)
@@ -30,7 +31,7 @@ class Listener(logging.Handler):
         logger.handlers = [self]
         logger.setLevel(logging.WARNING)
         logger.propagate = False
-        globalLogPublisher.addObserver(self._unhandled)
+        globalLogPublisher.addObserver(self._observer)
 
     def mute(self) -> None:
         """The run is over: what is said while it is taken apart is no news."""
@@ -41,7 +42,7 @@ class Listener(logging.Handler):
         logger.handlers = self._handlers
         logger.setLevel(self._level)
         logger.propagate = self._propagate
-        globalLogPublisher.removeObserver(self._unhandled)
+        globalLogPublisher.removeObserver(self._observer)
 
     def emit(self, record: logging.LogRecord) -> None:
         world = self.world
@@ -57,7 +58,8 @@ class Listener(logging.Handler):
             lines = "".join(traceback.format_exception(record.exc_info[1]))[-_MAX_TEXT:]
             world.broken("error", f"{where}: {text}\n{lines}")
 
-    def _unhandled(self, event: Any) -> None:
+    def unhandled(self, event: LogEvent) -> None:
+        """A failure that was never looked at: somebody forgot it."""
         world, failure = self.world, event.get("log_failure")
         if world is None or failure is None:
             return
