@@ -11,6 +11,7 @@ from kafkalike.tools.simulator.history import (
     Committed,
     CreateTopic,
     DeleteTopic,
+    Elect,
     Heartbeat,
     ListedOffset,
     ListOffset,
@@ -224,6 +225,11 @@ def leader_from_outside_the_isr(scene: Scene) -> None:
     scene.state(T0, leader=0, epoch=2, isr=(0,))
 
 
+def unclean_without_permission(scene: Scene) -> None:
+    scene.state(T0, leader=1, epoch=1, isr=(1,))
+    scene.state(T0, leader=0, epoch=2, isr=(0,), recovery=1)
+
+
 def visible_under_min_isr(scene: Scene) -> None:
     scene.put("/config/topics/t", b'{"version": 1, "config": {"min.insync.replicas": "2"}}')
     scene.state(T0, leader=1, epoch=1, isr=(1,))
@@ -329,6 +335,7 @@ DAMAGES: list[tuple[str, Callable[[Scene], None]]] = [
     ("controllers", two_controllers_in_one_epoch),
     ("controllers", controller_epoch_again),
     ("elections", leader_from_outside_the_isr),
+    ("elections", unclean_without_permission),
     ("high watermark under min ISR", visible_under_min_isr),
     ("groups", partition_given_twice),
     ("groups", two_leaders_of_a_generation),
@@ -390,8 +397,9 @@ def test_a_generation_without_assignments_may_be_forgotten() -> None:
     assert judge(scene.evidence) == []
 
 
-def test_an_unclean_election_that_says_so_is_no_broken_promise() -> None:
+def test_an_unclean_election_that_was_asked_for_is_no_broken_promise() -> None:
     scene = good()
+    scene.did(Elect(T0, unclean=True))
     scene.state(T0, leader=1, epoch=1, isr=(1,))
     scene.state(T0, leader=0, epoch=2, isr=(0,), recovery=1)
     assert "elections" not in {v.checker for v in judge(scene.evidence)}

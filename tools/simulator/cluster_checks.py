@@ -14,6 +14,7 @@ from .history import (
     AddPartitions,
     CreateTopic,
     DeleteTopic,
+    Elect,
     Fetched,
     LeaderSeen,
     Operation,
@@ -122,13 +123,14 @@ class OneController(Check):
 
 
 class IsrLeadership(Check):
-    """A leader comes from the ISR before it, or the state says that the election was unclean, or it is
-    one of those who left last, in the place of the one that has lost records (ADR 0008)."""
+    """A leader comes from the ISR before it, or unclean elections are allowed or were asked for, or it
+    is one of those who left last, in the place of the one that has lost records (ADR 0008)."""
 
     name = "elections"
 
     def problems(self, evidence: Evidence) -> Iterator[str]:
         deleted = evidence.deleted_topics
+        asked = {what.partition for _, what in evidence.history.operations(Elect) if what.unclean}
         last: dict[TopicPartition, StateWrite] = {}
         for write in evidence.state_writes():
             if write.partition.topic in deleted:
@@ -137,7 +139,9 @@ class IsrLeadership(Check):
             last[write.partition] = write
             if before is None or write.leader < 0 or write.leader in before.isr:
                 continue
-            if before.leader == write.leader or self._unclean(evidence, write):
+            if before.leader == write.leader or write.partition in asked:
+                continue
+            if self._unclean(evidence, write.partition.topic):
                 continue
             if write.leader in before.former and write.isr == (write.leader,):
                 continue
@@ -146,10 +150,8 @@ class IsrLeadership(Check):
                 f" {write.leader_epoch}, the ISR was {list(before.isr)}"
             )
 
-    def _unclean(self, evidence: Evidence, write: StateWrite) -> bool:
-        if write.recovery_state:
-            return True
-        config = evidence.topic_config(write.partition.topic)
+    def _unclean(self, evidence: Evidence, topic: str) -> bool:
+        config = evidence.topic_config(topic)
         return config.get("unclean.leader.election.enable") == "true"
 
 

@@ -52,12 +52,32 @@ def _some(
 def _tail(random: SimRandom, until_ms: int) -> tuple[Fault, ...]:
     """A leader that only clients still reach, and that is then deposed: it has a tail of its own."""
     at_ms = random.randrange(500, until_ms)
-    lasts_ms = random.randrange(400, 2500)
+    lasts_ms = random.randrange(400, 4500)
     end = random.choice(("crash", "zk_expire", "zk_expire", "freeze"))
     away_ms = {"crash": 1000, "zk_expire": 0, "freeze": 2500}[end]
     return (
         Fault(at_ms, "cut", "leader", lasts_ms),
         Fault(at_ms + lasts_ms * 2 // 3, end, "leader", away_ms),
+    )
+
+
+def _reset_and_stop(random: SimRandom, until_ms: int) -> tuple[Fault, ...]:
+    """Answers on their way are lost, and the leader that would know is started anew."""
+    at_ms = random.randrange(500, until_ms)
+    end = random.choice(("stop", "crash"))
+    return (
+        Fault(at_ms, "reset", "leader"),
+        Fault(at_ms + 1, end, "leader", random.randrange(50, 500)),
+    )
+
+
+def _depose(random: SimRandom, until_ms: int) -> tuple[Fault, ...]:
+    """Another controller is elected while the old one hears nothing, its session being alive."""
+    at_ms = random.randrange(500, until_ms)
+    lasts_ms = random.randrange(100, 2500)
+    return (
+        Fault(at_ms, "zk_isolate", "controller", lasts_ms),
+        Fault(at_ms + random.randrange(lasts_ms), "depose", ""),
     )
 
 
@@ -208,12 +228,14 @@ def _restart(random: SimRandom) -> Scenario:
 
 def _controller(random: SimRandom) -> Scenario:
     """The controller stands still or is cut off from ZooKeeper while much has to be written."""
-    duration_ms = 15_000
+    duration_ms = 10_000
     faults = _some(
         random,
-        random.randint(3, 7),
-        lambda: _fault(random, "freeze", "controller", duration_ms, (2500, 6000)),
-        lambda: _fault(random, "freeze", "controller", duration_ms, (2100, 2600)),
+        random.randint(3, 8),
+        lambda: _depose(random, duration_ms),
+        lambda: _depose(random, duration_ms),
+        lambda: _depose(random, duration_ms),
+        lambda: _fault(random, "freeze", "controller", duration_ms, (2100, 6000)),
         lambda: _fault(random, "zk_isolate", "controller", duration_ms, (1500, 5000)),
         lambda: _fault(random, "zk_expire", "controller", duration_ms),
         lambda: _fault(random, "zk_drop", "controller", duration_ms, (10, 1500), applied=True),
@@ -225,9 +247,9 @@ def _controller(random: SimRandom) -> Scenario:
     )
     churn = WorkloadSpec("churn", "churn", {"interval_ms": 100, "topics_at_once": 3})
     return Scenario(
-        ClusterSpec(BROKERS, QUICK_LAG | QUICK_SESSIONS),
+        ClusterSpec(BROKERS, QUICK_LAG | {"zookeeper.session.timeout.ms": "4000"}),
         (_topic(3),),
-        (_plain(acks=[-1], producers=1), churn),
+        (_plain(acks=[-1], producers=1, interval_ms=200), churn),
         faults,
         duration_ms,
     )
@@ -238,7 +260,7 @@ def _late_orders(random: SimRandom) -> Scenario:
     duration_ms = 15_000
     faults = _some(
         random,
-        random.randint(8, 16),
+        random.randint(10, 20),
         lambda: _fault(random, "late_order", _broker(random), duration_ms),
         lambda: _fault(random, "late_order", _broker(random), duration_ms),
         lambda: _fault(random, "late_order", _broker(random), duration_ms, stops=True),
@@ -253,8 +275,8 @@ def _late_orders(random: SimRandom) -> Scenario:
     )
     return Scenario(
         ClusterSpec(BROKERS, QUICK_LAG | QUICK_SESSIONS),
-        (_topic(2, replicas=2),),
-        (_plain(acks=[-1]), churn),
+        (_topic(2, replicas=random.choice((1, 2)), min_insync_replicas="1"),),
+        (_plain(acks=[-1], interval_ms=150), churn),
         faults,
         duration_ms,
     )
@@ -266,8 +288,8 @@ def _churn(random: SimRandom) -> Scenario:
     faults = _some(
         random,
         random.randint(3, 7),
-        lambda: _fault(random, "crash", _broker(random), duration_ms, (500, 5000)),
-        lambda: _fault(random, "stop", _broker(random), duration_ms, (500, 5000)),
+        lambda: _fault(random, "crash", _broker(random), duration_ms, (500, 7000)),
+        lambda: _fault(random, "stop", _broker(random), duration_ms, (500, 7000)),
         lambda: _fault(random, "freeze", _broker(random), duration_ms, (500, 5000)),
         lambda: _fault(random, "cut", _broker(random), duration_ms, (500, 5000)),
         lambda: _fault(random, "zk_expire", _broker(random), duration_ms),
@@ -276,7 +298,16 @@ def _churn(random: SimRandom) -> Scenario:
     churn = WorkloadSpec(
         "churn",
         "churn",
-        {"interval_ms": 250, "topics_at_once": 2, "acts": ["topic", "write", "write", "grow"]},
+        {
+            "interval_ms": 120,
+            "topics_at_once": random.randint(1, 2),
+            "acts": random.choice(
+                (
+                    ["topic", "write", "write", "grow"],
+                    ["topic", "topic", "write", "move-own", "move-own"],
+                )
+            ),
+        },
     )
     return Scenario(
         ClusterSpec(BROKERS, QUICK_LAG | QUICK_SESSIONS), (), (churn,), faults, duration_ms
@@ -370,10 +401,12 @@ def _power(random: SimRandom) -> Scenario:
 
 def _producers(random: SimRandom) -> Scenario:
     """Idempotent producers that never know whether their batches have arrived."""
-    duration_ms = 12_000
+    duration_ms = 8000
     faults = _some(
         random,
         random.randint(3, 9),
+        lambda: _reset_and_stop(random, duration_ms),
+        lambda: _reset_and_stop(random, duration_ms),
         lambda: _fault(random, "reset", "leader", duration_ms, chance=1.0),
         lambda: _fault(random, "reset", _broker(random), duration_ms, chance=0.6),
         lambda: _fault(random, "stop", "leader", duration_ms, (100, 2500)),
@@ -383,8 +416,14 @@ def _producers(random: SimRandom) -> Scenario:
     )
     return Scenario(
         ClusterSpec(BROKERS, QUICK_LAG | QUICK_SESSIONS),
-        (_topic(2, segment_bytes=random.choice(("1024", "4096", "1048576"))),),
-        (_idempotent(producers=3, interval_ms=30),),
+        (
+            _topic(
+                1,
+                replicas=random.choice((1, 3)),
+                segment_bytes=random.choice(("1024", "4096", "1048576")),
+            ),
+        ),
+        (_idempotent(producers=3, interval_ms=40),),
         faults,
         duration_ms,
     )
@@ -416,10 +455,12 @@ def _disk(random: SimRandom) -> Scenario:
 
 def _groups(random: SimRandom) -> Scenario:
     """Members fall silent for longer than they may, coordinators change."""
-    duration_ms = 20_000
+    duration_ms = 15_000
     faults = _some(
         random,
         random.randint(1, 5),
+        lambda: _tail(random, duration_ms),
+        lambda: _tail(random, duration_ms),
         lambda: _fault(random, "crash", _broker(random), duration_ms, (100, 4000)),
         lambda: _fault(random, "stop", _broker(random), duration_ms, (100, 4000)),
         lambda: _fault(random, "freeze", _broker(random), duration_ms, (500, 4000)),
@@ -434,6 +475,7 @@ def _groups(random: SimRandom) -> Scenario:
             "cooperative": random.random() < 0.5,
             "static": random.random() < 0.6,
             "leave_chance": random.choice((0.0, 0.02)),
+            "death_chance": random.choice((0.0, 0.01)),
             "vanish_chance": random.choice((0.02, 0.05)),
             "vanish_ms": random.choice((4000, 7000)),
             "session_timeout_ms": 6000,

@@ -357,6 +357,11 @@ class Trouble:
 
         zk.fail_next(match, applied=bool(fault.args.get("applied", True)))
 
+    def depose(self, fault: Fault) -> None:
+        """Somebody deletes `/controller`, as operators do to have another one elected."""
+        if self._world.zk.stat("/controller") is not None:
+            self._world.zk.delete("/controller")
+
     def zk_expire(self, fault: Fault) -> None:
         zk = self.broker(fault).zk
         if zk is not None:
@@ -484,6 +489,7 @@ FAULTS: Final[dict[str, FaultKind]] = {
         weight=1,
         targets=("",),
     ),
+    "depose": FaultKind(Trouble.depose, takes_away=False, weight=0, targets=("",)),
     "bad_directory": FaultKind(
         Trouble.bad_directory,
         lasts_ms=(500, 8000),

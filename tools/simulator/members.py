@@ -94,10 +94,11 @@ class GroupMember(Reader):
         vanish_chance: float = 0.0,
         vanish_s: float = 0.0,
         forgetful: bool = False,
+        death_chance: float = 0.0,
     ) -> None:
         """Each round (about `interval_s`) it may leave and join anew, or vanish without a word for
-        about `vanish_s` (0: longer than its session).  A forgetful one does not know that it was
-        away: it commits before it sends a heartbeat again."""
+        about `vanish_s` (0: longer than its session), or die.  A forgetful one does not know that it
+        was away: it commits before it sends a heartbeat again, or sends the Sync of its last Join."""
         super().__init__(name, ports)
         self.group = group
         self.instance_id = instance_id
@@ -113,6 +114,8 @@ class GroupMember(Reader):
         self._vanish_chance = vanish_chance
         self._vanish_s = vanish_s or session_timeout_ms / 1000 * 2.5
         self._forgetful = forgetful
+        self._death_chance = death_chance
+        self.is_dead = False
         self.calm = False
         """Set from outside: leave and vanish no more."""
         self._coordinator = -1
@@ -130,6 +133,8 @@ class GroupMember(Reader):
                 self._note_trouble(trouble.code)
             except (PeerError, NotKnown):
                 self._lose_coordinator()
+            if self.is_dead:
+                return
             await self.pause(self._interval_s)
         await self._leave()
 
@@ -181,6 +186,8 @@ class GroupMember(Reader):
             if not self._cooperative:
                 self._give_up(self.owned)
             joined = await self._ask_join()
+            if self._forgetful and not self.calm and self.chance(self._vanish_chance):
+                await self.pause(self._vanish_s)
             assigned = await self._ask_sync(joined)
             mine = self._decode(assigned)
             revoked = tuple(one for one in self.owned if one not in mine)
@@ -347,6 +354,10 @@ class GroupMember(Reader):
                 await self.pause(self._vanish_s)
                 if self._forgetful:
                     await self._commit()
+            if not self.calm and self.chance(self._death_chance):
+                self.is_dead = True
+                self._give_up(self.owned)
+                return
             if not self.calm and self.chance(self._leave_chance):
                 await self._leave()
                 return

@@ -44,6 +44,8 @@ class KeptOrders:
         self._handlers: dict[type[Any], Callable[..., Any]] = {}
         self._life = 0
         self._process: Process | None = None
+        self._armed: SimRandom | None = None
+        self._armed_life = 0
 
     def wrapper(self, life: int, process: Process) -> Callable[[Route], Route]:
         """What the broker's Node puts around its handlers in this life."""
@@ -58,6 +60,9 @@ class KeptOrders:
             self._handlers[route.request_class] = handler
 
             def keep(request: Any, context: RequestContext) -> Any:
+                if self._armed is not None and life > self._armed_life:
+                    chance, self._armed = self._armed, None
+                    self._hand_in(chance, lambda order: order.life < life, now=True)
                 if _can_be_late(request):
                     self._orders.append(_Order(life, copy.deepcopy(request), context))
                 return handler(request, context)
@@ -67,14 +72,24 @@ class KeptOrders:
         return wrap
 
     def repeat(self, random: SimRandom, *, stops: bool, former_life: bool) -> None:
-        """Hand in one of the kept orders; with `stops` a StopReplica, with `former_life` one from
-        before the last start.  Nothing happens when there is none, or the broker does not run."""
-        fitting = [
-            order
-            for order in self._orders
-            if (not stops or isinstance(order.request, StopReplicaRequest))
-            and (not former_life or order.life < self._life)
-        ]
+        """Hand in one of the kept orders, with `stops` a StopReplica; with `former_life` one of the
+        present life, just before the first order of the next one.
+
+        Nothing happens when there is none, or the broker does not run."""
+        if former_life:
+            self._armed, self._armed_life = random, self._life
+            return
+        self._hand_in(
+            random, lambda order: not stops or isinstance(order.request, StopReplicaRequest)
+        )
+
+    def _hand_in(
+        self, random: SimRandom, fits: Callable[[_Order], bool], *, now: bool = False
+    ) -> None:
+        fitting = [order for order in self._orders if fits(order)]
+        stops = [order for order in fitting if isinstance(order.request, StopReplicaRequest)]
+        if stops and random.random() < 0.5:
+            fitting = stops
         process = self._process
         if not fitting or process is None or not process.is_running:
             return
@@ -90,7 +105,10 @@ class KeptOrders:
             if isinstance(answer, Deferred) or hasattr(answer, "__await__"):
                 as_deferred(answer).addErrback(lambda _: None)  # nobody waits for it
 
-        process.enter(hand_in)
+        if now:
+            hand_in()
+        else:
+            process.enter(hand_in)
 
 
 def _can_be_late(request: Any) -> bool:

@@ -187,7 +187,8 @@ class GroupsWorkload(BaseWorkload):
     """One group of members that read, commit, and now and then leave or vanish; its own producer.
 
     Options: `members`, `cooperative`, `static`, `group`, `leave_chance`, `vanish_chance`, `vanish_ms`,
-    `forgetful`, `session_timeout_ms`, `rebalance_timeout_ms`, `interval_ms`, `topics`.
+    `forgetful`, `death_chance` (the first one stays), `session_timeout_ms`, `rebalance_timeout_ms`,
+    `interval_ms`, `topics`.
     """
 
     def begin(self) -> None:
@@ -209,6 +210,7 @@ class GroupsWorkload(BaseWorkload):
                     vanish_chance=self.option("vanish_chance", 0.005),
                     vanish_s=self.option("vanish_ms", 0) / 1000,
                     forgetful=self.option("forgetful", False),
+                    death_chance=self.option("death_chance", 0.0) if number else 0.0,
                     rebalance_timeout_ms=self.option("rebalance_timeout_ms", 8000),
                 )
             )
@@ -219,6 +221,7 @@ class GroupsWorkload(BaseWorkload):
         members = [client for client in self.clients if isinstance(client, GroupMember)]
         for member in members:
             member.calm = True
+        members = [member for member in members if not member.is_dead]
         for member in members:
             if member.last_stable_s < since_s:
                 return f"{member.name} is not in its group"

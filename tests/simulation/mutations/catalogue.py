@@ -244,6 +244,11 @@ MUTATIONS: tuple[Mutation, ...] = (
                 "return proposal.isr if proposal is not None and proposal.expands else self.isr",
                 "return self.isr",
             ),
+            Edit(
+                _PARTITION,
+                "replica.broker_id in maximal_isr or self._may_join_soon(replica, log)",
+                "replica.broker_id in maximal_isr",
+            ),
         ),
         family="isr",
     ),
@@ -258,7 +263,7 @@ MUTATIONS: tuple[Mutation, ...] = (
                 "return proposal.isr if proposal is not None else self.isr",
             ),
         ),
-        family="isr",
+        family="failover",
     ),
     Mutation(
         "high-watermark-not-tried-after-isr-change",
@@ -319,7 +324,7 @@ MUTATIONS: tuple[Mutation, ...] = (
                 "            and replica.log_end_offset >= self.leader_epoch_start_offset\n",
             ),
         ),
-        family="isr",
+        family="shutdown",
     ),
     Mutation(
         "former-life-joins-the-isr",
@@ -374,11 +379,6 @@ MUTATIONS: tuple[Mutation, ...] = (
                 "zk/election.py",
                 "fence: list[Op] = [Check(paths.CONTROLLER_EPOCH, epoch_zk_version)]",
                 "fence: list[Op] = [Check(paths.CONTROLLER_EPOCH, -1)]",
-            ),
-            Edit(
-                "controller/fenced_zk.py",
-                "        if self.closed:\n            return fail(TermOver())\n",
-                "",
             ),
         ),
         family="controller",
@@ -635,26 +635,6 @@ MUTATIONS: tuple[Mutation, ...] = (
             ),
         ),
         family="failover",
-    ),
-    Mutation(
-        "appends-after-an-error",
-        "KAFKA-10778",
-        "a directory that failed goes on taking records",
-        (
-            Edit(
-                "broker/log/directory.py",
-                '        """Raise KafkaStorageError when the directory has failed (KAFKA-10778)."""\n'
-                "        if self.failure is not None:",
-                '        """Raise KafkaStorageError when the directory has failed (KAFKA-10778)."""\n'
-                "        if False:",
-            ),
-            Edit(
-                "broker/log/directory.py",
-                "            self.failure = error\n",
-                "            pass\n",
-            ),
-        ),
-        family="disk",
     ),
     Mutation(
         "epochs-not-truncated",
