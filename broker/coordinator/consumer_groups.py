@@ -65,6 +65,10 @@ from .values import (
     SyncResult,
 )
 
+REPLICATION_LIMIT_S: Final = 5.0
+"""How long an answer may wait for records that nobody else waits for."""
+LOOK_AGAIN_S: Final = 0.05
+
 T = TypeVar("T")
 
 
@@ -193,7 +197,8 @@ class ConsumerGroups:
             return
         if not draft.records:
             _run(draft.after)
-            self._when_replicated(group, partition, done)
+            deadline_s = self.monotonic() + REPLICATION_LIMIT_S
+            self._when_replicated(group, partition, deadline_s, done)
             return
         written = group.written
         sequence = written.sequence + 1
@@ -225,15 +230,25 @@ class ConsumerGroups:
             written.sequence = sequence
 
     def _when_replicated(
-        self, group: ConsumerGroup, partition: int, done: Callable[[int], None]
+        self,
+        group: ConsumerGroup,
+        partition: int,
+        deadline_s: float,
+        done: Callable[[int], None],
     ) -> None:
+        """Tell `done` once the group's records are replicated, those too that nobody waits for: of a
+        write that took too long, or of a former coordinator."""
         written = group.written
-        if written.is_open:
+        if group.is_dead:
+            done(NotCoordinator.code)
+        elif written.is_open:
             written.waiters.append((written.sequence, done))
         elif self._store.is_replicated(partition, written.end_offset):
             done(NONE)
-        else:
+        elif self.monotonic() >= deadline_s:
             done(CoordinatorNotAvailable.code)
+        else:
+            self.call_later(LOOK_AGAIN_S, self._when_replicated, group, partition, deadline_s, done)
 
     def _run(
         self,

@@ -202,9 +202,29 @@ def test_what_timed_out_is_not_told_until_it_is_replicated() -> None:
     joining = beat(world, "a", 0, owned={}, topics=["t"], rebalance_timeout_ms=1000)
     world.replicas.release(RequestTimedOut.code)
     assert joining.value.error_code == CoordinatorNotAvailable.code
-    assert beat(world, "a", 1).value.error_code == CoordinatorNotAvailable.code
+    in_vain, later = beat(world, "a", 1), beat(world, "a", 1)
+    world.clock.advance(4)
+    late = beat(world, "a", 1)
+    world.clock.advance(2)
+    assert in_vain.value.error_code == later.value.error_code == CoordinatorNotAvailable.code
+    assert late.is_waiting
     world.replicas.log(0).high_watermark = world.replicas.log(0).log_end_offset
-    assert shown(beat(world, "a", 1).value)[:2] == (NONE, 1)
+    world.clock.advance(0.1)
+    assert shown(late.value)[:2] == (NONE, 1)
+    assert not beat(world, "a", 1).is_waiting
+
+
+def test_new_coordinator_tells_what_is_replicated() -> None:
+    world = make()
+    world.replicas.held = True
+    joining = beat(world, "a", 0, owned={}, topics=["t"], rebalance_timeout_ms=1000)
+    world.fail_over()
+    assert joining.value.error_code == NotCoordinator.code
+    waiting = beat(world, "a", 1)
+    assert waiting.is_waiting
+    world.lose()
+    world.clock.advance(0.1)
+    assert waiting.value.error_code == NotCoordinator.code
 
 
 def test_what_is_not_written_did_not_happen() -> None:
