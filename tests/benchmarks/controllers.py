@@ -14,6 +14,7 @@ failover   from the kill -9 of a partition's leader until the next acks=all prod
 
 import argparse
 import contextlib
+import json
 import os
 import shutil
 import signal
@@ -75,17 +76,16 @@ class Watcher:
                 return False
         return True
 
-    def controller(self) -> int | None:
-        """Whom all brokers name."""
-        names = {
-            wire.ask(MetadataRequest(topics=[]), METADATA_VERSION).controller_id
-            for wire in self.wires
-        }
-        return names.pop() if len(names) == 1 and min(names) >= 0 else None
+    def all_name(self, controller: int) -> bool:
+        request = MetadataRequest(topics=[])
+        answers = [wire.ask(request, METADATA_VERSION) for wire in self.wires]
+        return all(answer.controller_id == controller for answer in answers)
 
-    def somebody_rules(self) -> bool:
+    def works(self, controller: int) -> bool:
+        """This broker answers as controller; ids are 1, 2, 3 in the order of the addresses."""
         request = ListPartitionReassignmentsRequest(timeout_ms=60_000, topics=None)
-        return any(wire.ask(request, 0).error_code == 0 for wire in self.wires)
+        answer = self.wires[controller - 1].ask(request, 0)
+        return bool(answer.error_code == 0)
 
 
 def wait(probe: Any) -> None:
@@ -120,9 +120,11 @@ def take_office(zk: Any, watcher: Watcher) -> float:
     epoch = int(zk.get("/controller_epoch")[0])
     begun = time.monotonic()
     zk.delete("/controller")
+    # The one before may not have noticed yet: only the new one's word counts.
     wait(lambda: int(zk.get("/controller_epoch")[0]) > epoch)
-    wait(watcher.somebody_rules)
-    wait(lambda: watcher.controller() is not None)
+    elected = int(json.loads(zk.get("/controller")[0])["brokerid"])
+    wait(lambda: watcher.works(elected))
+    wait(lambda: watcher.all_name(elected))
     return time.monotonic() - begun
 
 
