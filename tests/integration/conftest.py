@@ -10,9 +10,14 @@ import pathlib
 import pytest
 
 from tests.integration.brokers import make_cluster
-from tests.integration.zookeeper import chroot, own_zookeeper, zookeeper_address
+from tests.integration.zookeeper import (
+    chroot,
+    own_ensemble,
+    own_zookeeper,
+    zookeeper_address,
+)
 
-__all__ = ["chroot", "make_cluster", "own_zookeeper", "zookeeper_address"]
+__all__ = ["chroot", "make_cluster", "own_ensemble", "own_zookeeper", "zookeeper_address"]
 
 HERE = pathlib.Path(__file__).parent
 

@@ -78,8 +78,17 @@ class ZooKeeperServer:
         assert self._process is not None
         return self._process.pid
 
+    @property
+    def data(self) -> Path:
+        return self._dir / "data"
+
     def start(self) -> None:
         """Start, with the data there is, and return when it serves."""
+        self.launch()
+        self.wait_ready()
+
+    def launch(self) -> None:
+        """Start, with the data there is."""
         assert self._process is None
         settings = {
             "dataDir": str(self._dir / "data"),
@@ -119,6 +128,10 @@ class ZooKeeperServer:
                 start_new_session=True,
                 preexec_fn=die_with_parent,  # noqa: PLW1509
             )
+
+    def wait_ready(self) -> None:
+        """Until it serves; in an ensemble that takes a majority."""
+        assert self._process is not None
         deadline = time.monotonic() + START_LIMIT_S
         while b"Mode:" not in four_letters(self.port, b"srvr"):
             if self._process.poll() is not None or time.monotonic() > deadline:
@@ -154,6 +167,36 @@ class ZooKeeperServer:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class ZooKeeperEnsemble:
+    """Three ZooKeeper processes of ours that elect a leader."""
+
+    def __init__(self, size: int = 3) -> None:
+        members = {
+            f"server.{number}": f"127.0.0.1:{free_port()}:{free_port()}"
+            for number in range(1, size + 1)
+        }
+        settings = members | {"initLimit": "50", "syncLimit": "50"}
+        self.servers = [ZooKeeperServer(settings) for _ in members]
+        for number, server in enumerate(self.servers, 1):
+            server.data.mkdir()
+            (server.data / "myid").write_text(str(number))
+
+    @property
+    def address(self) -> str:
+        return ",".join(server.address for server in self.servers)
+
+    def __enter__(self) -> "ZooKeeperEnsemble":
+        for server in self.servers:
+            server.launch()
+        for server in self.servers:
+            server.wait_ready()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for server in self.servers:
+            server.close()
 
 
 @contextlib.contextmanager
@@ -218,3 +261,13 @@ def own_zookeeper() -> Iterator[ZooKeeperServer]:
         pytest.skip(f"needs a ZooKeeper process of its own: {reason}")
     with ZooKeeperServer() as server:
         yield server
+
+
+@pytest.fixture
+def own_ensemble() -> Iterator[ZooKeeperEnsemble]:
+    """A running ensemble that this test alone uses."""
+    reason = missing()
+    if reason is not None:
+        pytest.skip(f"needs ZooKeeper processes of its own: {reason}")
+    with ZooKeeperEnsemble() as ensemble:
+        yield ensemble
