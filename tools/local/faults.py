@@ -31,21 +31,21 @@ from kafkalike.runtime.ports import (
 )
 from kafkalike.runtime.tasks import as_deferred, sleep
 
+from .forwarding import ForwardingTransport
 from .lane import Lane
 from .links import OPEN, SUPERVISOR_CLIENT_ID, Direction
 
 
-class _Connection:
+class _Connection(ForwardingTransport):
     """A connection that this broker opened to another; stands between transport and protocol."""
 
     def __init__(self, network: "FaultNetwork", peer: int, protocol: FrameProtocol) -> None:
+        super().__init__()
         self._network = network
         self._peer = peer
         self._protocol = protocol
-        self._transport: Transport
         self._out = Lane(network.clock, self._depart)
         self._in = Lane(network.clock, self._arrive)
-        self._paused = False
         self._closing = False
         self._ended = False
 
@@ -96,41 +96,11 @@ class _Connection:
 
     # The transport of the real protocol.
 
-    @property
-    def peer_host(self) -> str:
-        return self._transport.peer_host
-
-    @property
-    def peer_port(self) -> int:
-        return self._transport.peer_port
-
-    @property
-    def local_host(self) -> str:
-        return self._transport.local_host
-
-    @property
-    def local_port(self) -> int:
-        return self._transport.local_port
-
     def write(self, parts: Any) -> None:
         if self._out.is_clear or self._closing:
             self._transport.write(parts)
         else:
             self._out.put(parts)
-
-    def pause(self) -> None:
-        self._paused = True
-        self._transport.pause()
-
-    def resume(self) -> None:
-        self._paused = False
-        self._transport.resume()
-
-    def limit_frames(self, max_frame_bytes: int) -> None:
-        self._transport.limit_frames(max_frame_bytes)
-
-    def unsent_bytes(self) -> int:
-        return self._transport.unsent_bytes()
 
     def close(self) -> None:
         self._leave(self._transport.close)

@@ -29,6 +29,8 @@ from kafkalike.runtime.ports import (
     Transport,
 )
 
+from .forwarding import ForwardingTransport
+
 T = TypeVar("T")
 
 
@@ -133,14 +135,13 @@ def _gated(source: "Deferred[T]", gate: Gate) -> "Deferred[T]":
     return result
 
 
-class _Guard:
+class _Guard(ForwardingTransport):
     """One connection: protocol towards the network, transport towards the broker."""
 
     def __init__(self, protocol: FrameProtocol, network: "_GatedNetwork") -> None:
+        super().__init__()
         self._protocol = protocol
         self._network = network
-        self._transport: Transport
-        self._paused = False
 
     def connected(self, transport: Transport) -> None:
         self._transport = transport
@@ -170,45 +171,10 @@ class _Guard:
         if not self._paused:
             self._transport.resume()
 
-    @property
-    def peer_host(self) -> str:
-        return self._transport.peer_host
-
-    @property
-    def peer_port(self) -> int:
-        return self._transport.peer_port
-
-    @property
-    def local_host(self) -> str:
-        return self._transport.local_host
-
-    @property
-    def local_port(self) -> int:
-        return self._transport.local_port
-
-    def write(self, parts: Any) -> None:
-        self._transport.write(parts)
-
-    def pause(self) -> None:
-        self._paused = True
-        self._transport.pause()
-
     def resume(self) -> None:
         self._paused = False
         if self._network.gate.is_open:
             self._transport.resume()
-
-    def limit_frames(self, max_frame_bytes: int) -> None:
-        self._transport.limit_frames(max_frame_bytes)
-
-    def unsent_bytes(self) -> int:
-        return self._transport.unsent_bytes()
-
-    def close(self) -> None:
-        self._transport.close()
-
-    def abort(self) -> None:
-        self._transport.abort()
 
 
 class _GatedPort:
