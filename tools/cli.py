@@ -4,6 +4,7 @@ Errors go to stderr, results to stdout.  Exit codes: 0 done, 1 failed, 2 wrong u
 """
 
 import argparse
+import io
 import json
 import os
 import re
@@ -157,6 +158,12 @@ def read_text(flag: str, path: "str | os.PathLike[str]", encoding: str = "utf-8"
         raise CommandError(f"{flag}: {describe_os_error(error)}") from error
     except UnicodeDecodeError as error:
         raise CommandError(f"{flag}: {os.fspath(path)} is no text: {error.reason}") from error
+
+
+def write_everything(stream: TextIO) -> None:
+    """Have what the terminal's encoding lacks written as escapes; keys and values are anything."""
+    if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+        stream.reconfigure(errors="backslashreplace")
 
 
 def kafka_addresses(text: str) -> str:

@@ -52,6 +52,7 @@ def run_subcommands(
         return error.code if isinstance(error.code, int) else cli.USAGE
     assert module is not None
     chosen = module
+    cli.write_everything(sys.stdout)
     return cli.guarded(lambda: chosen.run(args))
 
 

@@ -1,8 +1,11 @@
 """What commands say when something is in the way."""
 
+import io
 import os
 import pathlib
 import socket
+import subprocess
+import sys
 
 import pytest
 
@@ -43,6 +46,32 @@ def test_the_line_that_tells_why_a_broker_ended(
     path = tmp_path / "broker.log"
     path.write_text(text)
     assert last_line(path) == found
+
+
+def test_what_an_encoding_lacks_is_escaped() -> None:
+    raw = io.BytesIO()
+    stream = io.TextIOWrapper(raw, encoding="ascii")
+    cli.write_everything(stream)
+    cli.print_table(("KEY",), [("gr\u00fc\u00dfe",)], stream)
+    stream.flush()
+    assert raw.getvalue() == b"KEY\ngr\\xfc\\xdfe\n"
+
+
+def test_the_commands_need_nothing_of_their_surroundings(tmp_path: pathlib.Path) -> None:
+    """No HOME, no terminal, no locale, as in a container."""
+    root = pathlib.Path(__file__).resolve().parents[3]
+    done = subprocess.run(
+        [sys.executable, "-m", "kafkalike.tools.main", "dump-log", "--files", "/nonexistent"],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(root), "LC_ALL": "C"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "error: /nonexistent: no such file or directory\n"
 
 
 def test_errors_of_the_system_come_without_their_numbers() -> None:
