@@ -53,6 +53,8 @@ class Changed:
     LOG_START: Final = 4
     ROLE: Final = 8
     """Role, epoch or existence: whoever waits must look again."""
+    ISR: Final = 16
+    """Somebody left the ISR: its next fetch may bring it back."""
 
 
 class PartitionWorld(Protocol):
@@ -714,12 +716,17 @@ class Partition:
             or decision.partition_epoch < self.partition_epoch
         ):
             return False
+        # Who caught up while it was being dropped has nothing to fetch here, so its session would
+        # pass over the partition from now on: it must be looked at again.
+        what = Changed.ISR if any(member not in decision.isr for member in self.isr) else 0
         self.isr = decision.isr
         self.partition_epoch = decision.partition_epoch
         self.proposal = None
         self.record("isr")
         if self._try_advance_high_watermark():
-            self._world.changed(self, Changed.HIGH_WATERMARK)
+            what |= Changed.HIGH_WATERMARK
+        if what:
+            self._world.changed(self, what)
         return True
 
     def isr_refused(self, proposal: IsrProposal) -> None:

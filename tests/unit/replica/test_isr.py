@@ -187,6 +187,29 @@ def test_one_change_at_a_time(world: World) -> None:
     assert request.topics[0].partitions[0].new_isr == [1, 2, 3]
 
 
+def test_follower_that_caught_up_while_it_was_dropped_returns_with_its_next_fetch(
+    world: World,
+) -> None:
+    """Its session says nothing of the partition any more, and below min ISR nothing is appended."""
+    world.lead()
+    log = world.broker.log()
+    log.update_config(log.config.with_overrides({"min.insync.replicas": "2"}))
+    opened = world.broker.fetch(fetch_request({T0: 0}, replica_id=2, session=(0, 0)), 12)
+    world.produce()
+    world.clock.advance(46)
+    assert [len(request.topics) for request, _ in world.controller.asked] == [1]
+    for epoch, offsets in enumerate(({T0: 1}, {}), start=1):
+        again = fetch_request(offsets, replica_id=2, session=(opened.session_id, epoch))
+        assert world.broker.fetch(again, 12).error_code == NONE
+    world.controller.answer()
+    assert world.state() == ((1,), False, 5)
+    again = fetch_request({}, replica_id=2, session=(opened.session_id, 3))
+    assert world.broker.fetch(again, 12).error_code == NONE
+    world.clock.advance(0)
+    ((request, _),) = world.controller.asked
+    assert request.topics[0].partitions[0].new_isr == [1, 2]
+
+
 def test_lagging_followers_are_dropped_all_at_once(world: World) -> None:
     world.lead()
     world.follow(2, 0)
