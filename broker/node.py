@@ -176,7 +176,9 @@ class Node:
             raise
         except (ZkError, TimedOut) as error:
             raise StartupError(f"ZooKeeper at {self.config.zookeeper_connect}: {error}") from error
-        except (OSError, ValueError, DuplicateBrokerRegistration) as error:
+        except OSError as error:
+            raise StartupError(error.strerror or str(error)) from error
+        except (ValueError, DuplicateBrokerRegistration) as error:
             raise StartupError(str(error)) from error
 
     async def _start(self) -> None:

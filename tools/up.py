@@ -226,8 +226,13 @@ class _Supervisor:
             started = as_deferred(starting)
             from .local.control_port import ControlPort
 
-            self._control = ControlPort(cluster, self._stop)
-            self._control.listen(self._args.control_port)
+            control = ControlPort(cluster, self._stop)
+            try:
+                control.listen(self._args.control_port)
+            except cli.CommandError:
+                started.addErrback(lambda _: None)  # one reason to give up is enough
+                raise
+            self._control = control
             await started
         else:
             await starting

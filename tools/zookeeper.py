@@ -132,6 +132,8 @@ def _copy_directory(directory: pathlib.Path, dump: Any) -> tuple[Any, int]:
 
 
 def _serve(args: argparse.Namespace) -> int:
+    from twisted.internet.error import CannotListenError
+
     from kafkalike.runtime.reactor import install_reactor, make_runtime
     from kafkalike.runtime.tasks import as_deferred
     from kafkalike.zk.server.server import CoordinationServer
@@ -144,7 +146,8 @@ def _serve(args: argparse.Namespace) -> int:
 
     def failed(error: Exception) -> None:
         problem = str(error)
-        if "Address already in use" in problem:
+        if isinstance(error, CannotListenError):
+            problem = f"{args.host}:{args.port}: {error.socketError.strerror or error.socketError}"
             problem += f"{who_listens(args.port)}; --port takes another, --port 0 a free one"
         problems.append(problem)
         reactor.stop()

@@ -16,6 +16,7 @@ import types
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, get_args, get_origin, get_type_hints
 
+from twisted.internet.error import CannotListenError
 from twisted.web.http import BAD_REQUEST, GATEWAY_TIMEOUT, INTERNAL_SERVER_ERROR, NOT_FOUND
 from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET, Request, Site
@@ -25,6 +26,7 @@ from kafkalike.runtime.tasks import TimedOut, as_deferred
 from kafkalike.zk.client import ZkError
 
 from .. import cli
+from ..listeners import who_listens
 from ..local_cluster import LocalCluster
 from .layout import HOST
 from .verbs import Verbs, WaitTimeout
@@ -58,11 +60,16 @@ class ControlPort:
         return f"http://{HOST}:{self._listening.getHost().port}"
 
     def listen(self, port: int) -> None:
-        """Raises OSError (CannotListenError) for a port that is taken."""
+        """Raises CommandError for a port that is taken."""
         site = Site(_Root(self))
         site.noisy = False
         site.displayTracebacks = False
-        self._listening = self._cluster.reactor.listenTCP(port, site, interface=HOST)
+        try:
+            self._listening = self._cluster.reactor.listenTCP(port, site, interface=HOST)
+        except CannotListenError as error:
+            raise cli.CommandError(
+                f"--control-port {port}: {error.socketError.strerror}{who_listens(port)}; 0 takes any"
+            ) from error
 
     def close(self) -> None:
         """Take no more requests.  Those in progress end with the process."""

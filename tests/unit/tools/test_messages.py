@@ -81,3 +81,23 @@ def test_errors_of_the_system_come_without_their_numbers() -> None:
     assert cli.guarded(run) == cli.FAILED
     assert cli.describe_os_error(OSError(2, "No such file", "/x")) == "/x: No such file"
     assert cli.describe_os_error(OSError("plain")) == "plain"
+
+
+def test_a_control_port_that_is_taken_is_told_in_one_line(tmp_path: pathlib.Path) -> None:
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        port = server.getsockname()[1]
+        done = subprocess.run(
+            [sys.executable, "-m", "kafkalike.tools.main", "up", "--brokers", "1", "--port", "0"]
+            + ["--control-port", str(port)],
+            cwd=pathlib.Path(__file__).resolve().parents[3],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"error: --control-port {port}: Address already in use (process ")
+    assert len(done.stderr.splitlines()) == 1
