@@ -382,6 +382,7 @@ class GroupCoordinator:
         shard, load, began_s = self._loads[0]
         if self._shards.get(shard.partition) is not shard:
             self._loads.popleft()
+            load.close()
         else:
             try:
                 outcome = load.step()

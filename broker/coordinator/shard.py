@@ -103,6 +103,10 @@ class ShardLoad:
             if self._monotonic() >= deadline_s:
                 return False
 
+    def close(self) -> None:
+        """Give it up; nothing may be being read for it."""
+        self._steps.close()
+
     def _receive(self, result: Any) -> None:
         self._received = result
 

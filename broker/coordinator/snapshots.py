@@ -89,8 +89,8 @@ class SnapshotKeeper:
         self._min_records = min_records
         self._growth = growth
         self._hosted: dict[int, None] = {}
-        self._kept: dict[int, tuple[int, int]] = {}
-        """Partition -> end offset of its snapshot and records in it; missing: not looked at yet."""
+        self._kept: dict[int, tuple[str, int, int]] = {}
+        """Partition -> directory, end offset and keys of its snapshot; missing: not looked at yet."""
         self._tasks = Tasks(_logger)
         self._sleeping: Deferred[None] | None = None
         self._ended: Deferred[None] | None = None
@@ -157,9 +157,9 @@ class SnapshotKeeper:
         return log
 
     def _is_due(self, number: int, log: Log) -> bool:
-        end, count = self._kept.get(number, (log.log_start_offset, 0))
-        if end > log.high_watermark:
-            end, count = log.log_start_offset, 0  # the log was cut
+        folder, end, count = self._kept.get(number, ("", 0, 0))
+        if folder != log.dir or end > log.high_watermark:
+            end, count = log.log_start_offset, 0  # none yet, or the log was cut
         return log.high_watermark - end >= max(self._min_records, int(count * self._growth))
 
     # -- making one ----------------------------------------------------------------------------
@@ -199,7 +199,7 @@ class SnapshotKeeper:
             worker.close()
             await self._threads.run(partial(_remove, self._disk, target))
         count = _count(replay)
-        self._kept[number] = (replay.position, count)
+        self._kept[number] = (log.dir, replay.position, count)
         _logger.info(
             "snapshot partition=%s offset=%d groups=%d keys=%d bytes=%d seconds=%.3f",
             log.topic_partition,
@@ -217,7 +217,7 @@ class SnapshotKeeper:
         if found is not None:
             try:
                 end, about = found.header.mark.next_offset, found.size // BYTES_OF_KEY
-                self._kept[number] = (end, about)
+                self._kept[number] = (log.dir, end, about)
                 if not self._is_due(number, log):
                     return None
                 replay = Replay(str(log.topic_partition), _logger)
