@@ -253,7 +253,9 @@ class TopicsAsAsked(Check):
             replicas = assignment.get(partition)
             if replicas is None:
                 yield f"{log.path} is on broker {broker}, the partition does not exist"
-            elif broker not in replicas:
+            elif broker not in replicas and len(evidence.registrations[broker]) <= 1:
+                # One that was away when it lost the replica may keep it, as in Kafka: the order to
+                # delete went to its former life, and is not given again by the next controller.
                 yield f"{log.path} is on broker {broker}, the replicas are {list(replicas)}"
             elif log.topic_id not in (None, evidence.topic_id(partition.topic)):
                 yield f"{log.path} on broker {broker} belongs to an earlier {partition.topic}"
