@@ -84,13 +84,13 @@ def test_errors_of_the_system_come_without_their_numbers() -> None:
 
 
 def test_a_control_port_that_is_taken_is_told_in_one_line(tmp_path: pathlib.Path) -> None:
+    up = [sys.executable, "-m", "kafkalike.tools.main", "up"]
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
         server.listen()
         port = server.getsockname()[1]
         done = subprocess.run(
-            [sys.executable, "-m", "kafkalike.tools.main", "up", "--brokers", "1", "--port", "0"]
-            + ["--control-port", str(port)],
+            [*up, "--brokers", "1", "--port", "0", "--control-port", str(port)],
             cwd=pathlib.Path(__file__).resolve().parents[3],
             stdin=subprocess.DEVNULL,
             capture_output=True,
