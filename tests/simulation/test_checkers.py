@@ -254,14 +254,6 @@ def unknown_member(scene: Scene) -> None:
     scene.assigned("m3", 2)
 
 
-def generation_goes_back(scene: Scene) -> None:
-    scene.joined("m1", 1, "m1", ("m1",))
-
-
-def heartbeat_of_an_old_generation(scene: Scene) -> None:
-    scene.did(Heartbeat("g", "m1", 1))
-
-
 def commit_of_an_old_generation(scene: Scene) -> None:
     scene.did(Commit("g", "m1", 1, ((T0, 4),)))
 
@@ -340,8 +332,6 @@ DAMAGES: list[tuple[str, Callable[[Scene], None]]] = [
     ("groups", partition_given_twice),
     ("groups", two_leaders_of_a_generation),
     ("groups", unknown_member),
-    ("groups", generation_goes_back),
-    ("groups", heartbeat_of_an_old_generation),
     ("groups", commit_of_an_old_generation),
     ("topics", created_topic_is_missing),
     ("topics", deleted_topic_is_there),
