@@ -45,7 +45,7 @@ class PackedOffsets:
         lengths = Struct(f">{self.count}{_LENGTHS}")
         if rest < lengths.size:
             return False
-        return sum(lengths.unpack_from(self.data, size)) == rest - lengths.size
+        return bool(sum(lengths.unpack_from(self.data, size)) == rest - lengths.size)
 
     def unpack(self) -> Iterator[tuple[TopicPartition, OffsetAndMetadata, int]]:
         """(partition, value, offset of its batch in the log) of each entry."""

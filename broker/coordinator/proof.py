@@ -143,7 +143,7 @@ def read_snapshot(found: FoundSnapshot, replay: Replay) -> Steps[None]:
         head, body = yield partial(_read_section, found.file, position, reader)
         yield from reader.read(head, body)
         position += len(head) + len(body)
-        yield
+        yield None
     replay.begin_at(found.header.mark)
 
 

@@ -93,6 +93,7 @@ class ShardLoad:
             received, self._received = self._received, None
             try:
                 if isinstance(received, Failure):
+                    assert received.value is not None
                     wanted = self._steps.throw(received.value)
                 else:
                     wanted = self._steps.send(received)
@@ -156,7 +157,7 @@ class ShardLoad:
                     if strict:
                         check_follows(batch, replay.position)
                     yield from replay.apply(batch)
-                yield
+                yield None
         except CorruptBatch as error:
             raise CorruptMessage(f"behind offset {replay.position}: {error}") from error
         if replay.position <= before:
@@ -207,10 +208,9 @@ class ShardLoad:
             return
         if found is None or found[1] is None:
             return
-        group_id, partition = found
-        group = self._group(group_id)
-        group.offsets.load_transactional(producer_id, partition, offset, stored[1])
-        self.producers.setdefault(producer_id, {})[group_id] = None
+        group = self._group(found[0])
+        group.offsets.load_transactional(producer_id, found[1], offset, stored[1])
+        self.producers.setdefault(producer_id, {})[found[0]] = None
 
     def _group(self, group_id: str) -> Group:
         """The group, without protocol type when only offsets of it are known."""

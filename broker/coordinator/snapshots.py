@@ -323,7 +323,7 @@ def _write(
                     check_follows(batch, replay.position)
                 yield from replay.apply(batch)
                 position = located.position + batch.size
-                yield
+                yield None
         finally:
             file.close()
         if position != place.stop:

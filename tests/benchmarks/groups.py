@@ -207,6 +207,24 @@ async def form_again(members: list[Member]) -> None:
             return
 
 
+async def rebalances(place: tuple[str, int], name: str, count: int, rounds: int) -> list[float]:
+    """Seconds from when all members of a group have sent JoinGroup until all have their assignment."""
+    members = [Member(await Link.open(*place), name) for _ in range(count)]
+    await form(members)
+    times: list[float] = []
+    for _ in range(rounds):
+        leader = asyncio.create_task(members[0].join())
+        await asyncio.sleep(0.05)  # the group is preparing now
+        begin = time.perf_counter()
+        joined = await asyncio.gather(leader, *(member.join() for member in members[1:]))
+        codes = await asyncio.gather(*(m.sync(j) for m, j in zip(members, joined, strict=True)))
+        assert not any(codes), codes
+        times.append(time.perf_counter() - begin)
+    for member in members:
+        member.link.close()
+    return times
+
+
 async def at_rate(members: list[Member], seconds: float) -> tuple[list[float], list[int]]:
     """Every member once in HEARTBEAT_S, evenly spread."""
     times: list[float] = []
@@ -259,6 +277,7 @@ async def main() -> None:
     parser.add_argument("bootstrap")
     parser.add_argument("--groups", type=int, default=1000)
     parser.add_argument("--members", type=int, default=5)
+    parser.add_argument("--large", type=int, default=50, help="members of the rebalanced group")
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--pid", type=int, action="append", default=[])
     args = parser.parse_args()
@@ -298,6 +317,10 @@ async def main() -> None:
     for what in ("beat", "commit"):
         rate, times = await flat_out(members, args.seconds, what)
         print(f"{what}s as fast as they go: {rate:.0f}/s {percentiles(times)}")
+    large = "bench-rebalance"
+    place = (await coordinators(seed, [large]))[large]
+    times = await rebalances(place, large, args.large, 30)
+    print(f"rebalance of {args.large} members: {percentiles(times)}")
     for link in [seed, *links.values()]:
         link.close()
 

@@ -279,25 +279,24 @@ def test_a_file_of_another_length_is_noticed() -> None:
         assert state(done) == expected
 
 
-def test_lengths_in_the_file_are_checked_before_memory_is_taken() -> None:
+def test_lengths_in_the_file_are_checked_before_memory_is_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     world = filled()
     whole = bytearray(world.disk.read_file(FILE))
     at = HEADER_BYTES  # the head of the first section: kind and length
     whole[at + 1 : at + 5] = b"\xff\xff\xff\xff"
     replace(world, bytes(whole))
     asked: list[int] = []
-    original = type(world.disk.open(FILE)).pread
 
-    def pread(self: Any, length: int, position: int) -> bytes:
+    def pread(self: Any, length: int, position: int) -> Any:
         asked.append(length)
-        return cast(bytes, original(self, length, position))
+        return original(self, length, position)
 
     kind = type(world.disk.open(FILE))
-    try:
-        kind.pread = pread
-        assert load(world.log, world.disk).snapshot_offset is None
-    finally:
-        kind.pread = original
+    original = kind.pread
+    monkeypatch.setattr(kind, "pread", pread)
+    assert load(world.log, world.disk).snapshot_offset is None
     assert max(asked) <= 1 << 20
 
 

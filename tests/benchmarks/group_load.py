@@ -1,0 +1,227 @@
+"""How long a coordinator is not there after a failover: loading of a million commits, beside Kafka.
+
+    python -m tests.benchmarks.group_load [--records 1000000] [--groups 1000] [--keys 1000000]
+
+One broker, one partition of `__consumer_offsets`. Commits of 100 offsets each are written, over so many
+keys in so many groups; then the broker is killed and started again. Told are: the time from the
+first answer of the broker until the last group is served, the longest ApiVersions answer meanwhile,
+and what the broker itself says of the load.  kafkalike comes with a snapshot (as it is after minutes
+of work) and without one.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Protocol
+
+from kafkalike.messages.api_versions import ApiVersionsRequest
+from kafkalike.messages.metadata import MetadataRequest
+from kafkalike.messages.offsets import OffsetCommitRequest, OffsetFetchRequest
+from kafkalike.messages.topics import CreateTopicsRequest
+from tests.integration.brokers import BrokerProcess
+from tests.reference_kafka import ReferenceKafka
+
+from . import groups
+from .groups import Link, coordinators
+
+TOPIC = "bench-load"
+PARTITIONS = 100
+SETTINGS = {"offsets.topic.num.partitions": "1", "offsets.topic.replication.factor": "1"}
+SNAPSHOT_LIMIT_S = 90.0
+
+
+class Side(Protocol):
+    """One broker."""
+
+    name: str
+    port: int
+
+    def start(self) -> None: ...
+
+    def kill(self) -> None: ...
+
+    def log(self) -> str: ...
+
+
+class Original:
+    name = "Kafka 3.9.2"
+
+    def __init__(self, folder: Path, zookeeper: str) -> None:
+        self._kafka = ReferenceKafka(folder, zookeeper=zookeeper, settings=SETTINGS, heap="1G")
+        self.port = self._kafka.ports[1]
+        self._folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def start(self) -> None:
+        self._kafka.launch(1)
+
+    def kill(self) -> None:
+        self._kafka.kill(1)
+
+    def log(self) -> str:
+        return "\n".join(p.read_text(errors="replace") for p in self._folder.glob("*.log"))
+
+
+class Ours(BrokerProcess):
+    name = "kafkalike"
+
+    def __init__(self, folder: Path, zookeeper: str) -> None:
+        settings = {name.replace(".", "_"): value for name, value in SETTINGS.items()}
+        super().__init__(folder, 1, zookeeper, **settings)
+
+    def start(self) -> None:
+        self.launch()
+
+
+async def reach(port: int) -> Link:
+    while True:
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+            link = await Link.open("127.0.0.1", port)
+            await asyncio.wait_for(link.ask(ApiVersionsRequest()), 5)
+            return link
+        await asyncio.sleep(0.01)
+
+
+async def fill(port: int, records: int, names: list[str], keys: int) -> float:
+    """Commit; the offsets of a group lie in the 100 partitions of the topic."""
+    link = await reach(port)
+    while True:
+        metadata = await link.ask(MetadataRequest(topics=[]))
+        if metadata.brokers and metadata.controller_id >= 0:
+            break
+        await asyncio.sleep(0.2)
+    made = CreateTopicsRequest.CreatableTopic(
+        name=TOPIC, num_partitions=PARTITIONS, replication_factor=1
+    )
+    await link.ask(CreateTopicsRequest(topics=[made], timeout_ms=20_000))
+    await coordinators(link, names[:1])
+    await asyncio.sleep(3)
+    topic = OffsetCommitRequest.OffsetCommitRequestTopic
+    per_group = max(keys // len(names), 1)
+    begin_s = time.perf_counter()
+    done = 0
+    limit = asyncio.Semaphore(8)
+    bad: set[int] = set()
+
+    async def commit(name: str, first: int, number: int) -> None:
+        places = [
+            topic.OffsetCommitRequestPartition(
+                partition_index=p % PARTITIONS, committed_offset=number
+            )
+            for p in range(first, first + min(PARTITIONS, per_group))
+        ]
+        request = OffsetCommitRequest(group_id=name, topics=[topic(name=TOPIC, partitions=places)])
+        async with limit:
+            answer = await link.ask(request)
+        bad.update(p.error_code for p in answer.topics[0].partitions)
+
+    while done < records:
+        tasks = []
+        for name in names:
+            tasks.append(asyncio.create_task(commit(name, 0, done)))
+            done += min(PARTITIONS, per_group)
+            if done >= records:
+                break
+        await asyncio.gather(*tasks)
+    assert bad <= {0}, bad
+    link.close()
+    return time.perf_counter() - begin_s
+
+
+async def until_served(port: int, name: str) -> tuple[float, float]:
+    """Seconds from the broker's first answer until the group is served; the longest ApiVersions."""
+    link = await reach(port)
+    other = await reach(port)
+    begin_s = time.perf_counter()
+    longest_s = 0.0
+    served = asyncio.Event()
+
+    async def watch() -> None:
+        nonlocal longest_s
+        while not served.is_set():
+            asked_s = time.perf_counter()
+            await other.ask(ApiVersionsRequest())
+            longest_s = max(longest_s, time.perf_counter() - asked_s)
+            await asyncio.sleep(0.001)
+
+    task = asyncio.create_task(watch())
+    wanted = OffsetFetchRequest.OffsetFetchRequestGroup(group_id=name, topics=None)
+    while True:
+        group = (await link.ask(OffsetFetchRequest(groups=[wanted]))).groups[0]
+        if not group.error_code and group.topics:
+            break
+        await asyncio.sleep(0.002)
+    took_s = time.perf_counter() - begin_s
+    served.set()
+    await task
+    link.close()
+    other.close()
+    return took_s, longest_s
+
+
+def told(log: str) -> str:
+    words = ("loaded partition=__consumer_offsets", "Finished loading offsets")
+    lines = [line for line in log.splitlines() if any(word in line for word in words)]
+    return lines[-1][:230] if lines else "-"
+
+
+@contextlib.contextmanager
+def running(side: Side) -> Iterator[Side]:
+    side.start()
+    try:
+        yield side
+    finally:
+        with contextlib.suppress(KeyError):
+            side.kill()
+
+
+def measure(side: Side, args: argparse.Namespace) -> None:
+    groups.VERSIONS.update({18: 3, 9: 8})
+    names = [f"load-{number}" for number in range(args.groups)]
+    with running(side):
+        took_s = asyncio.run(fill(side.port, args.records, names, args.keys))
+        print(f"{side.name}: {args.records} records committed in {took_s:.1f} s", flush=True)
+        if isinstance(side, Ours):
+            snapshot = Path(side.data / "__consumer_offsets-0" / "group-state")
+            restart(side, names[-1], "with what snapshot there is", lambda: None)
+            end_s = time.monotonic() + SNAPSHOT_LIMIT_S
+            while side.log().count("INFO snapshot ") == 0 and time.monotonic() < end_s:
+                time.sleep(1)
+            time.sleep(2)
+            restart(side, names[-1], "with a snapshot", lambda: None)
+            restart(side, names[-1], "without a snapshot", snapshot.unlink)
+        else:
+            restart(side, names[-1], "", lambda: None)
+
+
+def restart(side: Side, name: str, what: str, between: Callable[[], object]) -> None:
+    side.kill()
+    between()
+    time.sleep(4)  # its session ends
+    side.start()
+    took_s, longest_s = asyncio.run(until_served(side.port, name))
+    print(
+        f"{side.name} {what}: served after {took_s:.2f} s, longest answer {longest_s * 1000:.0f} ms"
+    )
+    print("   ", told(side.log()), flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.group_load")
+    parser.add_argument("--records", type=int, default=1_000_000)
+    parser.add_argument("--groups", type=int, default=1000)
+    parser.add_argument("--keys", type=int, default=100_000)
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="kafkalike-load-") as name:
+        folder = Path(name)
+        with ReferenceKafka(folder / "zookeeper", brokers=0) as zookeeper:
+            measure(Ours(folder / "ours", f"{zookeeper.zookeeper}/ours"), args)
+            measure(Original(folder / "kafka", f"{zookeeper.zookeeper}/kafka"), args)
+
+
+if __name__ == "__main__":
+    main()
