@@ -13,12 +13,18 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 from kafkalike.messages.catalog import APIS
 from kafkalike.protocol.struct import Request
 from tests.fuzzing import FrameMutator
 from tests.integration import clients
-from tests.integration.brokers import BrokerProcess, ClusterMaker
+from tests.integration.brokers import (
+    BrokerCluster,
+    BrokerProcess,
+    ClusterMaker,
+    eventually,
+)
 
 pytestmark = pytest.mark.real_zookeeper
 
@@ -159,6 +165,24 @@ def survives(broker: BrokerProcess, tally: Tally) -> None:
     assert broker.rss_bytes() < 600 << 20
 
 
+def create_afterwards(cluster: BrokerCluster) -> None:
+    """A broker that lost its session on a busy machine says NOT_CONTROLLER for a moment, which the
+    client passes on; anything else is a failure, told with what the broker logged last."""
+    problems: list[str] = []
+
+    def attempt() -> bool:
+        try:
+            clients.create_topic(cluster.bootstrap, "afterwards")
+        except KafkaException as error:
+            problems.append(str(error))
+            return error.args[0].code() != KafkaError.NOT_CONTROLLER
+        return True
+
+    assert eventually(attempt, 60)
+    unexplained = [text for text in problems if "NOT_CONTROLLER" not in text]
+    assert not unexplained, f"{problems}\n{cluster[1].tail()}"
+
+
 def test_clients_are_served_while_others_send_damaged_requests(make_cluster: ClusterMaker) -> None:
     cluster = make_cluster(1)
     broker = cluster[1]
@@ -169,7 +193,7 @@ def test_clients_are_served_while_others_send_damaged_requests(make_cluster: Clu
         broker, FrameMutator(seed("clients"), only(False)), frames(), orders_allowed=False
     )
     survives(broker, tally)
-    clients.create_topic(cluster.bootstrap, "afterwards")
+    create_afterwards(cluster)
     clients.produce(cluster.bootstrap, "afterwards", values)
     assert clients.consume(cluster.bootstrap, "afterwards", 500) == values
     assert cluster.errors() == []
