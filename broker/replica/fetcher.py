@@ -45,6 +45,8 @@ EARLIEST: Final = -2
 FIRST_PAUSE_S: Final = 0.02
 MAX_REFUSALS: Final = 16
 
+_FLUSH_POLL_S: Final = 0.01
+"""How long a fetch waits at the leader while a partition that it leaves out is being flushed."""
 _RESCAN_S: Final = 5.0
 """How often log starts that retention moved are looked for."""
 
@@ -207,8 +209,14 @@ class Fetcher:
                 self._without_id.discard(one.topic_partition)
         throttle = self._world.throttle
         holding = throttle if throttle.is_exceeded() else None
+        soonest_s = math.inf
 
         def is_ready(one: FollowedPartition) -> bool:
+            nonlocal soonest_s
+            if one.delayed_until_s > now_s:
+                flushes = one.delayed_until_s == math.inf
+                until_s = now_s + _FLUSH_POLL_S if flushes else one.delayed_until_s
+                soonest_s = min(soonest_s, until_s)
             if one.delayed_until_s > now_s or (
                 holding is not None and one.lag != 0 and holding.is_throttled(one.topic_partition)
             ):
@@ -217,13 +225,18 @@ class Fetcher:
             one.delayed_until_s = NOT_DELAYED
             return one.partition.log is not None
 
-        return self._session.build(
+        built = self._session.build(
             changed,
             self._followed.values(),
             is_ready,
             self._world.broker_epoch(),
             uses_topic_ids=not self._without_id,
         )
+        if built is not None and soonest_s < math.inf:
+            # Those that are left out must not wait until the others have something to fetch.
+            wait_ms = math.ceil((soonest_s - now_s) * 1000)
+            built[0].max_wait_ms = min(built[0].max_wait_ms, wait_ms)
+        return built
 
     async def _wait_for_work(self) -> None:
         """Until a partition is added or the earliest delayed one is due; never long."""

@@ -266,6 +266,28 @@ def test_flush_messages_holds_back_the_next_fetch(world: World) -> None:
     assert world.position[0] == 1
 
 
+def test_a_fetch_without_those_that_flush_or_pause_comes_back_for_them(world: World) -> None:
+    """It would else wait at the leader for its full time while they have something to fetch."""
+    world.follow(T0)
+    world.follow(T1)
+    world.answer()
+    log = world.broker.log(T0)
+    log.update_config(log.config.with_overrides({"flush.messages": "1"}))
+    flushed: Deferred[None] = Deferred()
+    world.broker.replicas.fetchers.flush = lambda log: flushed
+    usual_ms = world.request.max_wait_ms
+    world.answer(records=batch("a"))
+    assert world.request.forgotten_topics_data[0].partitions == [0]
+    assert 0 < world.request.max_wait_ms <= 20 < usual_ms
+    flushed.callback(None)
+    world.answer()
+    assert [p.fetch_offset for t in world.request.topics for p in t.partitions] == [1]
+    assert world.request.max_wait_ms == usual_ms
+    world.answer(code=NotLeaderOrFollower.code)
+    assert world.request.forgotten_topics_data[0].partitions == [0]
+    assert 0 < world.request.max_wait_ms <= 20
+
+
 # -- the version without topic ids -------------------------------------------------------------
 
 
