@@ -12,6 +12,7 @@ from kafkalike.tools.simulator.history import (
     CreateTopic,
     DeleteTopic,
     Elect,
+    EpochIgnored,
     Heartbeat,
     ListedOffset,
     ListOffset,
@@ -193,6 +194,10 @@ def other_leader_in_metadata(scene: Scene) -> None:
     scene.led(0, 1)
 
 
+def an_epoch_nobody_has_heard_of_is_served(scene: Scene) -> None:
+    scene.history.note("c", EpochIgnored(T0, 1, 1001))
+
+
 def acknowledged_by_no_leader(scene: Scene) -> None:
     scene.produced(4, b"x", broker=0)
     for broker in (0, 1):
@@ -322,6 +327,7 @@ DAMAGES: list[tuple[str, Callable[[Scene], None]]] = [
     ("leaders", two_leaders_in_one_epoch),
     ("leaders", epoch_goes_back),
     ("leaders", other_leader_in_metadata),
+    ("leaders", an_epoch_nobody_has_heard_of_is_served),
     ("leaders", acknowledged_by_no_leader),
     ("controllers", zombie_controller),
     ("controllers", two_controllers_in_one_epoch),

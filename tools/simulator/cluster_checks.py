@@ -15,6 +15,7 @@ from .history import (
     CreateTopic,
     DeleteTopic,
     Elect,
+    EpochIgnored,
     Fetched,
     LeaderSeen,
     Operation,
@@ -60,6 +61,11 @@ class OneLeaderPerEpoch(Check):
                     f"{entry.client} was told that {seen.leader} leads {seen.partition} in epoch"
                     f" {seen.leader_epoch}; it is {known}"
                 )
+        for entry, ignored in evidence.history.notes(EpochIgnored):
+            yield (
+                f"{entry.client} asked broker {ignored.broker} for {ignored.partition} in epoch"
+                f" {ignored.leader_epoch}, which there is not yet, and was served"
+            )
         yield from self._writers(evidence, leaders, deleted)
 
     def _writers(

@@ -19,6 +19,7 @@ from kafkalike.types import TopicPartition
 
 from .clients import ClientPorts, NotKnown, SimClient, refusal, together
 from .history import (
+    EpochIgnored,
     Fetched,
     ListedOffset,
     ListOffset,
@@ -49,15 +50,17 @@ class Reader(SimClient):
         *,
         last_epoch: int = -1,
         check_epoch: bool = True,
+        epochs_ahead: int = 0,
         max_bytes: int = 1 << 20,
         max_wait_ms: int = MAX_WAIT_MS,
     ) -> "tuple[int, Fetched, tuple[int, int]]":
         """(error code, what was read, (epoch, end offset) of a divergence or (-1, -1)).
 
-        Raises PeerError, NotKnown.
+        `epochs_ahead`: claim to know a leader epoch so much newer than the present one.  Raises
+        PeerError, NotKnown.
         """
         view = self.partitions.get(partition)
-        epoch = view.leader_epoch if view is not None and check_epoch else -1
+        epoch = view.leader_epoch + epochs_ahead if view is not None and check_epoch else -1
         from_follower = view is not None and view.leader != broker
         topic_id = self.topic_id(partition.topic)
         asked = FetchRequest.FetchTopic.FetchPartition(
@@ -155,7 +158,8 @@ class Consumer(Reader):
     """Reads its partitions from their beginning, each in a loop of its own.
 
     Checks leader epochs as KIP-320 demands.  With `follower_chance` some fetches go to any replica
-    (KIP-392).  `latest_chance`: how often it asks for the end of the log as well.
+    (KIP-392).  `latest_chance`: how often it asks for the end of the log as well; `probe_chance`: how
+    often it claims to know of a newer leader epoch, which must be refused.
     """
 
     def __init__(
@@ -167,6 +171,7 @@ class Consumer(Reader):
         interval_s: float = 0.2,
         follower_chance: float = 0.0,
         latest_chance: float = 0.2,
+        probe_chance: float = 0.02,
         max_bytes: int = 1 << 16,
     ) -> None:
         super().__init__(name, ports)
@@ -174,6 +179,7 @@ class Consumer(Reader):
         self._interval_s = interval_s
         self._follower_chance = follower_chance
         self._latest_chance = latest_chance
+        self._probe_chance = probe_chance
         self._max_bytes = max_bytes
         self.positions: dict[TopicPartition, int] = {}
         self._epochs: dict[TopicPartition, int] = {}
@@ -190,6 +196,8 @@ class Consumer(Reader):
             try:
                 if self.chance(self._latest_chance):
                     await self.list_offset(partition, LATEST)
+                if self.chance(self._probe_chance):
+                    await self._probe(partition)
                 await self._step(partition)
             except (PeerError, NotKnown):
                 await self.refresh()
@@ -224,6 +232,14 @@ class Consumer(Reader):
                 self._truncated(partition, broker, end_offset)
         else:
             self._take(partition, fetched)
+
+    async def _probe(self, partition: TopicPartition) -> None:
+        broker = self.leader_of(partition)
+        code, fetched, _ = await self.fetch(
+            partition, broker, self.positions[partition], epochs_ahead=1000, max_wait_ms=0
+        )
+        if code == NONE:
+            self.history.note(self.name, EpochIgnored(partition, broker, fetched.leader_epoch))
 
     def _take(self, partition: TopicPartition, fetched: Fetched) -> None:
         told = (

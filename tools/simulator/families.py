@@ -61,6 +61,31 @@ def _tail(random: SimRandom, until_ms: int) -> tuple[Fault, ...]:
     )
 
 
+def _straggler(random: SimRandom, until_ms: int) -> tuple[Fault, ...]:
+    """A follower comes back far behind, catches up slowly, and the leader falls meanwhile."""
+    at_ms = random.randrange(500, until_ms)
+    away_ms = random.randrange(2000, 3500)
+    follower = random.randrange(BROKERS)
+    slow = tuple(
+        Fault(
+            at_ms + away_ms - 50,
+            "slow_link",
+            f"broker-{follower}|broker-{other}",
+            4000,
+            {"delay_s": 0.1},
+        )
+        for other in range(BROKERS)
+        if other != follower
+    )
+    fall_ms = at_ms + away_ms + random.randrange(150, 2000)
+    end = random.choice(("crash", "zk_expire"))
+    return (
+        Fault(at_ms, "cut", f"broker-{follower}", away_ms),
+        *slow,
+        Fault(fall_ms, end, "leader", 1500),
+    )
+
+
 def _reset_and_stop(random: SimRandom, until_ms: int) -> tuple[Fault, ...]:
     """Answers on their way are lost, and the leader that would know is started anew."""
     at_ms = random.randrange(500, until_ms)
@@ -131,6 +156,8 @@ def _failover(random: SimRandom) -> Scenario:
         lambda: _tail(random, until_ms),
         lambda: _double(random, until_ms),
         lambda: _double(random, until_ms),
+        lambda: _straggler(random, until_ms - 2000),
+        lambda: _straggler(random, until_ms - 2000),
         lambda: _fault(random, "freeze", "leader", until_ms, (2100, 4000)),
         lambda: _fault(random, "freeze", _broker(random), until_ms, (300, 3000)),
         lambda: _fault(random, "cut", _pair(random, "|"), until_ms, (1600, 3000)),
@@ -173,6 +200,8 @@ def _isr(random: SimRandom) -> Scenario:
     faults = _some(
         random,
         random.randint(4, 8),
+        lambda: _straggler(random, duration_ms - 2000),
+        lambda: _straggler(random, duration_ms - 2000),
         lambda: _fault(random, "cut", _pair(random, "|"), duration_ms, (1600, 4000)),
         lambda: _fault(random, "cut", _pair(random, ">"), duration_ms, (1600, 4000)),
         lambda: _fault(random, "freeze", _broker(random), duration_ms, (1000, 2500)),

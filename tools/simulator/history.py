@@ -256,6 +256,15 @@ class OutOfRange:
 
 
 @dataclass(slots=True, frozen=True)
+class EpochIgnored:
+    """A broker served a Fetch that named a leader epoch which nobody has heard of yet (KIP-320)."""
+
+    partition: TopicPartition
+    broker: int
+    leader_epoch: int
+
+
+@dataclass(slots=True, frozen=True)
 class LeaderSeen:
     """Some broker named this leader, with its epoch, in a metadata answer."""
 
