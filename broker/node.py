@@ -26,7 +26,7 @@ from kafkalike.errors import DuplicateBrokerRegistration
 from kafkalike.metrics import Metrics
 from kafkalike.net.client import BrokerClient
 from kafkalike.net.peers import PeerAddress, Peers
-from kafkalike.runtime.ports import Runtime
+from kafkalike.runtime.ports import Runtime, SocketBuffers
 from kafkalike.runtime.tasks import Tasks, TimedOut, TimerWheel, sleep, timeout
 from kafkalike.types import NO_BROKER_EPOCH, Endpoint, TopicPartition
 from kafkalike.zk import admin as zk_admin
@@ -736,6 +736,7 @@ def connection_limits(config: BrokerConfig) -> ConnectionLimits:
         max_idle_s=config.connections_max_idle_ms / 1000,
         max_request_bytes=config.socket_request_max_bytes,
         backlog=config.socket_listen_backlog_size,
+        buffers=SocketBuffers(config.socket_send_buffer_bytes, config.socket_receive_buffer_bytes),
     )
 
 

@@ -203,9 +203,7 @@ class LogSegment:
 
     # -- appending -----------------------------------------------------------------------------
 
-    def append(
-        self, data: Buffer, batches: Sequence[BatchFacts], index_interval: int
-    ) -> None:
+    def append(self, data: Buffer, batches: Sequence[BatchFacts], index_interval: int) -> None:
         """Write `data`, which holds exactly `batches`, at the end.
 
         A sparse index entry comes before a batch once more than `index_interval` bytes went by

@@ -57,6 +57,10 @@ class Changed:
     """Somebody left the ISR: its next fetch may bring it back."""
 
 
+_APPENDED: Final = Changed.LOG_END
+_APPENDED_AND_COMMITTED: Final = Changed.LOG_END | Changed.HIGH_WATERMARK
+
+
 class PartitionWorld(Protocol):
     """What a partition needs from its broker."""
 
@@ -409,20 +413,21 @@ class Partition:
                 f"the in-sync replicas {list(self.isr)} of {self} are fewer than"
                 f" min.insync.replicas = {self.effective_min_isr}"
             )
+        world = self._world
         info = log.append_as_leader(
             records,
             self.leader_epoch,
             origin=origin,
-            now_ms=self._world.now_ms(),
+            now_ms=world.now_ms(),
             verification_guard=verification,
             deep=deep,
         )
         if info.last_offset < 0 or info.duplicate:
             return info
-        what = Changed.LOG_END
         if self._try_advance_high_watermark():
-            what = Changed.LOG_END | Changed.HIGH_WATERMARK
-        self._world.changed(self, what)
+            world.changed(self, _APPENDED_AND_COMMITTED)
+        else:
+            world.changed(self, _APPENDED)
         return info
 
     def append_as_follower(

@@ -65,6 +65,8 @@ class Purgatory:
         self._wheel = wheel
         self._watched: dict[Hashable, dict[DelayedOperation, None]] = {}
         self._delayed = 0
+        self.keys = self._watched.keys()
+        """What is waited for; always the present state."""
 
     @property
     def delayed(self) -> int:

@@ -33,6 +33,10 @@ class Wakeups:
         self.delete_records = Purgatory("DeleteRecords", wheel)
         self.consumers = Purgatory("Fetch", wheel)
         self.followers = Purgatory("Fetch", wheel)
+        # Asked at each append.
+        self._producing = self.produce.keys
+        self._consuming = self.consumers.keys
+        self._following = self.followers.keys
         self._call_soon = call_soon
         self._scheduled = False
         self._due: dict[tuple[Purgatory, Hashable], None] = {}
@@ -55,11 +59,11 @@ class Wakeups:
                     self._add(self.consumers, session)
         key = partition.topic_partition
         if what & _COMMITTED:
-            if self.produce.watches(key):
+            if key in self._producing:
                 self._add_first(self.produce, key)
-            if self.consumers.watches(key):
+            if key in self._consuming:
                 self._add(self.consumers, key)
-        if what & _APPENDED and self.followers.watches(key):
+        if what & _APPENDED and key in self._following:
             self._add(self.followers, key)
         if what & _STARTED and self.delete_records.watches(key):
             self._add_first(self.delete_records, key)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from kafkalike.broker.handlers.request import RequestContext, Session
-from kafkalike.runtime.ports import Buffer, FileRange, Transport
+from kafkalike.runtime.ports import Buffer, FileRange, SocketBuffers, Transport
 from kafkalike.runtime.tasks import TimerWheel, WheelTimer
 
 from .dispatch import Dispatcher
@@ -35,6 +35,7 @@ class ConnectionLimits:
     max_request_bytes: int = 100 << 20
     max_token_bytes: int = 512 << 10
     backlog: int = 50
+    buffers: SocketBuffers | None = None
 
 
 class Connection:

@@ -157,6 +157,7 @@ class Server:
                     max_frame_bytes=self._limits.max_request_bytes,
                     backlog=self._limits.backlog,
                     tls=self._tls.get(name),
+                    buffers=self._limits.buffers,
                 )
             except OSError as error:
                 for bound in self._started:

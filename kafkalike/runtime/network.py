@@ -23,6 +23,7 @@ from .ports import (
     ConnectionTimeout,
     FrameProtocol,
     ListeningPort,
+    SocketBuffers,
     Threads,
     Timer,
     UnknownHost,
@@ -305,9 +306,15 @@ class RealNetwork:
         backlog: int = 50,
         tls: object | None = None,
         raw: bool = False,
+        buffers: SocketBuffers | None = None,
     ) -> ListeningPort:
         sock = _bound_socket(host, port)
         try:
+            # Accepted sockets have what this one has, from their handshake on.
+            if buffers is not None and buffers.send_bytes > 0:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, buffers.send_bytes)
+            if buffers is not None and buffers.receive_bytes > 0:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffers.receive_bytes)
             sock.listen(backlog)
         except OSError:
             sock.close()

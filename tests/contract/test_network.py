@@ -22,6 +22,7 @@ from kafkalike.runtime.ports import (
     FileRange,
     FrameProtocol,
     ListeningPort,
+    SocketBuffers,
     Transport,
     UnknownHost,
 )
@@ -719,3 +720,23 @@ def test_descriptors_running_out_does_not_spin_or_kill_the_listener() -> None:
     listening.port.stop()
     world.settle()
     world.close()
+
+
+@pytest.mark.parametrize("size", [100_000, 400_000])
+def test_accepted_sockets_have_the_buffers_asked_for(world: World, size: int) -> None:
+    if not isinstance(world, RealWorld) or world.tls_client is not None:
+        pytest.skip("plain sockets of the real network")
+    listening = Listening(world, buffers=SocketBuffers(size, size + 2000))
+    client = world.client(listening.port.port)
+    client.send(framed(b"here"))
+    listening.until_frames(world, 1)
+    sock: Any = listening.only.transport
+    # The kernel doubles what it is asked for, up to a limit of the machine.
+    limits = [int(Path(f"/proc/sys/net/core/{name}_max").read_text()) for name in ("wmem", "rmem")]
+    found = [
+        sock._socket.getsockopt(socket.SOL_SOCKET, option)
+        for option in (socket.SO_SNDBUF, socket.SO_RCVBUF)
+    ]
+    assert found == [2 * min(size, limits[0]), 2 * min(size + 2000, limits[1])]
+    client.close()
+    listening.port.stop()

@@ -26,6 +26,7 @@ from kafkalike.runtime.ports import (
     ListeningPort,
     Network,
     Runtime,
+    SocketBuffers,
     StorageError,
     Transport,
 )
@@ -164,9 +165,17 @@ class FaultNetwork:
         backlog: int = 50,
         tls: object | None = None,
         raw: bool = False,
+        buffers: SocketBuffers | None = None,
     ) -> ListeningPort:
         return self._network.listen(
-            host, port, accept, max_frame_bytes=max_frame_bytes, backlog=backlog, tls=tls, raw=raw
+            host,
+            port,
+            accept,
+            max_frame_bytes=max_frame_bytes,
+            backlog=backlog,
+            tls=tls,
+            raw=raw,
+            buffers=buffers,
         )
 
     def connect(

@@ -26,6 +26,7 @@ from kafkalike.runtime.ports import (
     FrameProtocol,
     ListeningPort,
     Random,
+    SocketBuffers,
     UnknownHost,
 )
 
@@ -609,6 +610,7 @@ class SimNetwork:
         backlog: int = 50,
         tls: object | None = None,
         raw: bool = False,
+        buffers: SocketBuffers | None = None,
     ) -> ListeningPort:
         port = port or self._internet.next_port()
         key = (self._name, port)
