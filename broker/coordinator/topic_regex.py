@@ -74,6 +74,7 @@ _BAD_RANGE: Final = "invalid character class range"
 _BAD_ESCAPE: Final = "invalid escape sequence"
 _NO_ARGUMENT: Final = "missing argument to repetition operator"
 _NO_PAREN: Final = "missing closing )"
+_NOTHING_OPEN: Final = "regexp/syntax: internal error"
 _BAD_NAME: Final = "invalid named capture"
 _BAD_COUNT: Final = "invalid repeat count"
 _BAD_PERL: Final = "invalid or unsupported Perl syntax"
@@ -159,7 +160,7 @@ class _Parser:
             elif char == ")":
                 self._at += 1
                 if len(frames) == 1:
-                    raise _Problem(_NO_PAREN)
+                    raise _Problem(_NOTHING_OPEN)
                 frames.pop()
                 self._flags = frame.outer_flags
                 frames[-1].parts.append(frame.close())

@@ -402,12 +402,13 @@ MATCHING: Final = (
 @case
 def case_patterns_match_topics(talk: Talk, name: str) -> None:
     word = name.replace("-", "")
-    for suffix in ("-a", "-b", "-ab", "-1", "-.", "-_x"):
+    for suffix in ("-a", "-b", "-ab", "-1", "-.", "-_x", "-always"):
         talk.topic(word + suffix, 1)
     for number, pattern in enumerate(MATCHING):
         group = f"{name}-{number}"
         talk.ready(group)
         pattern = pattern.replace("X", word).replace("(?i)x", f"(?i){word.upper()}")
+        pattern = f"(?:{pattern})|{word}-always"
         talk.join(group, "a", topics=None, subscribed_topic_regex=pattern, keep=False)
     for number, _ in enumerate(MATCHING):
         _beat_until(talk, f"{name}-{number}", "a", 1, lambda b: b.member_epoch != 1)
@@ -424,13 +425,13 @@ def case_pattern_beside_names(talk: Talk, name: str) -> None:
     _beat_until(talk, name, "a", 1, lambda beaten: beaten.member_epoch == 2)
     talk.describe(name)
     talk.join(name, "b", topics=[], subscribed_topic_regex=pattern)
-    talk.describe(name)
+    talk.outline(name)
     talk.join(name, "c", name + "-1", subscribed_topic_regex="")
-    talk.describe(name)
-    talk.heartbeat(name, "b", 3, subscribed_topic_regex="", topics=[name + "-2"])
-    talk.describe(name)
+    talk.outline(name)
+    talk.heartbeat(name, "b", 3, subscribed_topic_regex="", topics=[name + "-2"], keep=False)
+    talk.outline(name)
     talk.heartbeat(name, "a", -1)
-    talk.describe(name)
+    talk.outline(name)
 
 
 # -- administration ----------------------------------------------------------------------------
@@ -541,7 +542,6 @@ def case_commits(talk: Talk, name: str) -> None:
     _fetch(talk, name, "a", 7)
     _fetch(talk, name, "b", 1)
     _fetch(talk, name, "a", -1)
-    _fetch(talk, name, None, 1)
     talk.heartbeat(name, "a", -1)
     _commit(talk, name, "a", 1, 4)
     _commit(talk, name, "", -1, 5)
@@ -766,7 +766,6 @@ def case_classic_joins_newer(talk: Talk, name: str) -> None:
     classic = _Classic(talk, name)
     classic.join("d", name, kind="connect")
     classic.join("d", name, protocols=())
-    classic.join("d", name, metadata=b"\0")
     classic.join("c", name)
     talk.describe(name)
     classic.sync("c")
@@ -870,6 +869,7 @@ def case_empty_groups_change_sides(talk: Talk, name: str) -> None:
     classic.beat("n", generation=1)
     classic.leave("n")
     classic.join("c", name)
+    classic.sync("c", {"c": {name: [0]}})
     _listed(talk, name)
     classic.leave("c")
     talk.heartbeat(name, "n", 2)

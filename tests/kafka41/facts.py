@@ -19,9 +19,9 @@ SETTINGS: Final = {
 }
 
 
-def run(port: int, name: str) -> list[Any]:
+def run(port: int, name: str, pause_s: float = 0.0) -> list[Any]:
     """What a broker says in one case, as it comes back from JSON."""
-    talk = Talk(port)
+    talk = Talk(port, pause_s)
     try:
         CASES[name](talk, name)
     finally:

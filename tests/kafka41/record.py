@@ -9,11 +9,14 @@ import argparse
 import tempfile
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from typing import Final
 
 from tests.reference_kafka41 import reference_kafka41
 
 from .cases import CASES
 from .facts import SETTINGS, load, run, store
+
+PAUSE_S: Final = 0.5
 
 
 def main() -> None:
@@ -30,7 +33,7 @@ def main() -> None:
         with broker as port:
             for name in CASES:
                 if args.only in name and not (args.new and name in facts):
-                    facts[name] = run(port, name)
+                    facts[name] = run(port, name, PAUSE_S)
                     store(facts)
                     print(name, len(facts[name]), flush=True)
 

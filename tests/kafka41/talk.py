@@ -15,6 +15,7 @@ from kafkalike.messages.groups import (
     ConsumerGroupHeartbeatRequest,
     FindCoordinatorRequest,
 )
+from kafkalike.messages.metadata import MetadataRequest
 from kafkalike.messages.topics import (
     CreatePartitionsRequest,
     CreateTopicsRequest,
@@ -33,16 +34,31 @@ PAUSE_S: Final = 0.05
 UNSERVED: Final = (14, 15, 16)
 KAFKA_UUID: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{21}")
 DASHED_UUID: Final = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-UNORDERED: Final = ("members", "topic_partitions", "topics", "groups", "results", "coordinators")
+UNORDERED: Final = (
+    "members",
+    "topic_partitions",
+    "topics",
+    "groups",
+    "results",
+    "partitions",
+    "subscribed_topic_names",
+)
+IDS: Final = ("member_id", "leader", "error_message")
+"""Where an id that a broker made up may stand."""
 Parts = Mapping[str, Iterable[int]]
 _HeartbeatTopic = ConsumerGroupHeartbeatRequest.TopicPartitions
 
 
 class Talk:
-    """One case with one broker."""
+    """One case with one broker.
 
-    def __init__(self, port: int) -> None:
+    `pause_s` is for what cannot be seen from outside: that the original's coordinator has heard of a
+    new topic.
+    """
+
+    def __init__(self, port: int, pause_s: float = 0.0) -> None:
         self._port = port
+        self._pause_s = pause_s
         self._connections: dict[str, Connection] = {}
         self._topics: dict[bytes, str] = {}
         self._ids: dict[str, str] = {}
@@ -147,6 +163,17 @@ class Talk:
     def describe(self, *groups: str, version: int = 1) -> Any:
         return self.ask(ConsumerGroupDescribeRequest(group_ids=list(groups)), version)
 
+    def outline(self, group: str) -> None:
+        """State, epochs and subscriptions of a group, not who owns what: where several topics are
+        dealt out, that depends on their ids."""
+        answer = self.quietly(ConsumerGroupDescribeRequest(group_ids=[group]), 1).groups[0]
+        epochs = [answer.group_state, answer.group_epoch, answer.assignment_epoch]
+        members = sorted(
+            [m.member_id, m.member_epoch, m.subscribed_topic_names, m.subscribed_topic_regex]
+            for m in answer.members
+        )
+        self.said.append([*epochs, members])
+
     # -- topics --------------------------------------------------------------------------------
 
     def topic_id(self, name: str) -> bytes:
@@ -163,10 +190,22 @@ class Talk:
         )
         assert answer.topics[0].error_code == 0, answer
         self._topics[bytes(answer.topics[0].topic_id)] = name
+        asked = [MetadataRequest.MetadataRequestTopic(name=name)]
+        self.until(
+            lambda: self.quietly(MetadataRequest(topics=asked), 12),
+            lambda a: (
+                len(a.topics[0].partitions) == partitions
+                and all(p.leader_id >= 0 for p in a.topics[0].partitions)
+            ),
+        )
+        time.sleep(self._pause_s)
 
     def grow(self, name: str, partitions: int) -> None:
-        topics = [CreatePartitionsRequest.CreatePartitionsTopic(name=name, count=partitions)]
-        self.quietly(CreatePartitionsRequest(topics=topics, timeout_ms=30_000), 3)
+        topic = CreatePartitionsRequest.CreatePartitionsTopic(
+            name=name, count=partitions, assignments=None
+        )
+        answer = self.quietly(CreatePartitionsRequest(topics=[topic], timeout_ms=30_000), 3)
+        assert answer.results[0].error_code == 0, answer
 
     def delete_topic(self, name: str) -> None:
         self.quietly(DeleteTopicsRequest(topic_names=[name], timeout_ms=30_000), 5)
@@ -185,14 +224,14 @@ class Talk:
     def _value(self, name: str, wire: Any, value: Any, version: int) -> Any:
         if isinstance(value, list):
             items = [self._value(name, wire, item, version) for item in value]
-            return sorted(items, key=repr) if name in UNORDERED or name == "partitions" else items
+            return sorted(items, key=repr) if name in UNORDERED else items
         if isinstance(value, Struct):
             return self._plain(value, version)
         if wire is UUID:
             return self._topics.get(bytes(value), "zero" if value == ZERO_UUID else "unknown")
         if isinstance(value, bytes | memoryview):
             return bytes(value).hex()
-        if isinstance(value, str):
+        if isinstance(value, str) and name in IDS:
             if KAFKA_UUID.fullmatch(value):
                 return self._ids.setdefault(value, f"uuid-{len(self._ids) + 1}")
             if name == "error_message":

@@ -469,7 +469,8 @@ class Model:
 
     def fail_over(self) -> None:
         world = self.world
-        whole = not world.replicas.waiting
+        log = world.replicas.log(0)
+        whole = log.high_watermark == log.log_end_offset
         before = picture(self.group)
         world.fail_over(loses=self.chance.random() < 0.5)
         if whole:
