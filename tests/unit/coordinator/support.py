@@ -303,7 +303,9 @@ class World:
         return self.coordinator.heartbeat(GROUP, caller)
 
     def leave(self, member_id: str, instance_id: str | None = None) -> int:
-        code, results = self.coordinator.leave(GROUP, [MemberIdentity(member_id, instance_id)])
+        left = self.coordinator.leave(GROUP, [MemberIdentity(member_id, instance_id)])
+        assert not isinstance(left, Deferred)
+        code, results = left
         return code or results[0][1]
 
     def commit(

@@ -12,7 +12,6 @@ from kafkalike.broker.coordinator.records import read_key as read_classic_key
 from kafkalike.broker.coordinator.values import (
     Caller,
     JoinResult,
-    MemberIdentity,
     OffsetAndMetadata,
 )
 from kafkalike.config import BrokerConfig
@@ -51,7 +50,7 @@ Owned = Mapping[str, list[int]]
 
 
 def make(**settings: str) -> World:
-    properties = {
+    properties: dict[str, Any] = {
         "group.coordinator.rebalance.protocols": "classic,consumer",
         **{name.replace("_", "."): value for name, value in settings.items()},
     }
@@ -621,8 +620,7 @@ def test_removal_by_an_administrator() -> None:
     world = make()
     join(world, "n")
     joined = world.join(instance_id="i").value
-    code, results = world.coordinator.leave(GROUP, [MemberIdentity("", "i")])  # type: ignore[misc]
-    assert (code, results[0][1]) == (NONE, NONE)
+    assert world.leave("", "i") == NONE
     assert world.beat(joined, "i") == UnknownMemberId.code
 
 

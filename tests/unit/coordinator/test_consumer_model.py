@@ -340,7 +340,7 @@ class Model:
         self.chance = chance = random.Random(seed)
         self.losses = chance.choice((0.0, 0.05, 0.2))
         self.mixes = chance.random() < 0.6
-        properties = {
+        properties: dict[str, Any] = {
             "group.coordinator.rebalance.protocols": "classic,consumer",
             "group.consumer.min.session.timeout.ms": "1000",
             "group.consumer.min.heartbeat.interval.ms": "100",
