@@ -100,6 +100,7 @@ class RemoteReplica:
         "last_fetch_s",
         "log_end_offset",
         "log_start_offset",
+        "reset_s",
     )
 
     def __init__(self, broker_id: int) -> None:
@@ -111,6 +112,8 @@ class RemoteReplica:
         self.last_fetch_leader_end_offset = NO_OFFSET
         self.last_fetch_s = NEVER_S
         self.last_caught_up_s = NEVER_S
+        self.reset_s = NEVER_S
+        """When the present leader epoch began here."""
 
     def reset(
         self, now_s: float, leader_end_offset: int, *, in_isr: bool, was_leader: bool
@@ -120,6 +123,7 @@ class RemoteReplica:
         A follower out of the ISR counts as never caught up, so that it does not hold back the high
         watermark; in-sync ones get the full lag time before they can be dropped.
         """
+        self.reset_s = now_s
         self.last_caught_up_s = now_s if in_isr else NEVER_S
         if was_leader:
             self.last_fetch_leader_end_offset = leader_end_offset
@@ -159,8 +163,12 @@ class RemoteReplica:
 
         Its position equals what the last fetch said and the leader's end has not moved since, so
         this is the fetch that would have been recorded had the session looked at the partition.
+        One from before this leader epoch says nothing in it: its follower may be out of the ISR.
         """
-        if now_s <= self.last_fetch_s or self.log_end_offset < self.last_fetch_leader_end_offset:
+        if (
+            now_s <= max(self.last_fetch_s, self.reset_s)
+            or self.log_end_offset < self.last_fetch_leader_end_offset
+        ):
             return
         self.last_caught_up_s = max(self.last_caught_up_s, now_s)
         self.last_fetch_s = now_s

@@ -253,6 +253,29 @@ def test_kafka_15021_shutting_down_replica_does_not_hold_up_acknowledgements(
     assert result_of(waiting).error_code == NONE
 
 
+@pytest.mark.parametrize("gone_from_metadata", [True, False])
+def test_kafka_15021_shutting_down_replica_does_not_count_for_what_it_fetched_before(
+    cluster: Cluster, gone_from_metadata: bool
+) -> None:
+    """A producer asks in between: the controller has taken the replica from the ISR, the metadata
+    still has its broker.  The last fetch of its session, from before, must not be credited to it in
+    the new epoch: nobody would look at the high watermark again when the broker is gone."""
+    cluster.produce(1, "a")
+    cluster.advance(1)
+    cluster[3].replicas.begin_shutdown()
+    cut(cluster, (1, 3))
+    cluster.controller.states[T0] = type(cluster.controller.states[T0])(
+        1, 1, (1, 2), partition_epoch=1
+    )
+    cluster.controller.announce(T0)
+    waiting = cluster[1].produce("b", acks=-1)
+    cluster.advance(0.1)
+    if gone_from_metadata:
+        cluster[1].know(1, 2)
+    cluster.advance(1)
+    assert result_of(waiting).error_code == NONE
+
+
 def test_log_start_reaches_the_followers_and_the_request_that_waits_for_it(
     cluster: Cluster,
 ) -> None:
