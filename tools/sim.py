@@ -6,7 +6,6 @@ in a run and how to write scenarios, workloads and checks.
 
 import argparse
 import importlib.util
-import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -116,13 +115,14 @@ def parse_seeds(text: str) -> range:
 
 
 def load_extras(path: "str | None") -> "Extras":
-    """`WORKLOADS` and `CHECKS` of a Python file.  Raises UsageError."""
+    """`WORKLOADS` and `CHECKS` of a Python file.  Raises UsageError, CommandError."""
     from .simulator.run import Extras
 
     if path is None:
         return Extras()
+    cli.read_text("--with", path)
     spec = importlib.util.spec_from_file_location("kafkalike_sim_extras", path)
-    if spec is None or spec.loader is None or not os.path.exists(path):
+    if spec is None or spec.loader is None:
         raise cli.UsageError(f"--with: {path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

@@ -67,13 +67,17 @@ def test_the_trace_ends_with_its_hash(small: str, tmp_path: pathlib.Path) -> Non
         (["--seeds", "x"], "expected A..B"),
         (["--seeds", "1..2", "--minimize"], "need --seed"),
         (["--seed", "1", "--jobs", "0"], "--jobs"),
-        (["--seed", "1", "--scenario", "/does/not/exist"], "--scenario"),
-        (["--seed", "1", "--with", "/does/not/exist.py"], "--with"),
     ],
 )
 def test_wrong_usage(words: list[str], complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["sim", *words]) == 2
     assert complaint in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("flag", ["--scenario", "--with"])
+def test_a_file_that_is_not_there(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sim", "--seed", "1", flag, "/does/not/exist.py"]) == 1
+    assert f"{flag}: /does/not/exist.py: No such file" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
