@@ -158,6 +158,8 @@ class ReplicaManager:
         self._loss_ledger = loss_ledger
         self._listeners: list[RoleListener] = []
         self._failed_dirs: set[str] = set()
+        self._alive: frozenset[int] = frozenset()
+        """The brokers of the last UpdateMetadata."""
         self._shrink_timer: Timer | None = None
         self._shrink_period_s = config.replica_lag_time_max_ms / 2000
         self._hosted = HostedPartitions(metadata)
@@ -308,8 +310,12 @@ class ReplicaManager:
     def metadata_updated(self) -> None:
         """Call after the metadata cache took an UpdateMetadata.
 
-        A follower that died no longer holds up DeleteRecords.
+        A follower that died no longer holds up DeleteRecords and the high watermark.
         """
+        before, self._alive = self._alive, frozenset(self._metadata.alive_brokers())
+        if before - self._alive:
+            for partition in self._hosted:
+                partition.reconsider_high_watermark()
         if self._wakeups.delete_records.delayed:
             for partition in self._hosted:
                 if self._wakeups.delete_records.watches(partition.topic_partition):
@@ -634,6 +640,7 @@ class ReplicaManager:
         self._shrink_timer = self._clock.call_later(self._shrink_period_s, self._shrink_isrs)
         for partition in self._hosted:
             partition.maybe_shrink_isr()
+            partition.reconsider_high_watermark()
 
     def _isr_decided(self, partition: Partition, proposal: IsrProposal, code: int) -> None:
         if code != NONE:

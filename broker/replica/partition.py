@@ -626,6 +626,14 @@ class Partition:
         if replica is not None:
             replica.polled(now_s)
 
+    def reconsider_high_watermark(self) -> None:
+        """Who held the high watermark back may be dead, or have stayed away for too long by now.
+
+        While producers wait for their acknowledgements nothing else would move it.
+        """
+        if self.is_leader and self._try_advance_high_watermark():
+            self._world.changed(self, Changed.HIGH_WATERMARK)
+
     def _try_advance_high_watermark(self) -> bool:
         """Move the high watermark to what all of the maximal ISR hold; never under min ISR."""
         log = self.log

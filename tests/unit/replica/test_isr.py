@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from twisted.internet.defer import Deferred
 
+from kafkalike.broker.replica.values import AppendResult
 from kafkalike.errors import (
     NONE,
     FencedLeaderEpoch,
@@ -431,3 +432,38 @@ def test_nothing_is_sent_after_stop(world: World) -> None:
     world.controller.answer(top=StaleBrokerEpoch.code)
     world.clock.advance(100)
     assert world.controller.asked == []
+
+
+# -- who is out of the ISR and caught up -------------------------------------------------------
+
+
+@pytest.fixture
+def leaving(world: World) -> "Deferred[AppendResult]":
+    """A produce that waits for a live follower whom the controller does not let in: it leaves."""
+    world.lead(isr=(1, 2))
+    world.follow(2, 0)
+    world.follow(3, 0)
+    world.controller.answer(code=IneligibleReplica.code)
+    waiting = world.broker.produce("a", acks=-1, timeout_ms=60_000)
+    world.follow(2, 0)
+    world.follow(2, 1)
+    assert world.state() == ((1, 2), False, 4) and not waiting.called
+    return waiting
+
+
+def test_its_death_sets_the_high_watermark_free(
+    world: World, leaving: "Deferred[AppendResult]"
+) -> None:
+    world.broker.know(1, 2)
+    world.clock.advance(0)
+    assert result_of(leaving).error_code == NONE
+
+
+def test_it_is_waited_for_no_longer_than_the_lag_time_and_a_period(
+    world: World, leaving: "Deferred[AppendResult]"
+) -> None:
+    for _ in range(46):  # nothing else happens: the producer waits
+        world.clock.advance(1)
+        if world.clock.monotonic() < 25:
+            world.follow(2, 1)
+    assert result_of(leaving).error_code == NONE

@@ -370,3 +370,26 @@ def test_a_fetch_older_than_the_partition_does_not_hold_up_its_first_records(
     waiting = fetch({T0: 0, T1: 1})
     broker.replicas.append([AppendEntry(T1, batch("b"))], required_acks=-1, timeout_ms=1000)
     assert isinstance(waiting, Deferred)
+
+
+# -- a follower that left the ISR --------------------------------------------------------------
+
+
+def idle_followers(broker: Broker) -> None:
+    """Both follow in sessions that have nothing to say of the partition."""
+    for replica in (2, 3):
+        opened = broker.fetch(fetch_request({T0: 0}, replica_id=replica, session=(0, 0)), 12)
+        broker.fetch(fetch_request({}, replica_id=replica, session=(opened.session_id, 1)), 12)
+
+
+def test_follower_that_left_before_the_epoch_holds_nobody_up(broker: Broker) -> None:
+    """Its last fetch, credited when the partition changes, belongs to the epoch before."""
+    broker.lead(replicas=[1, 2, 3], isr=[1, 2, 3])
+    idle_followers(broker)
+    broker.clock.advance(1)
+    broker.lead(replicas=[1, 2, 3], isr=[1, 2], epoch=1, partition_epoch=1)
+    waiting = broker.produce("a", acks=-1, timeout_ms=30_000)
+    follow(broker, 2, 0)
+    follow(broker, 2, 1)
+    broker.clock.advance(0)
+    assert result_of(waiting).error_code == NONE
