@@ -1,24 +1,15 @@
 """The two clusters that commands are sent to: three brokers of ours, three of the original."""
 
 import contextlib
-import ctypes
-import json
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from tests.reference_kafka import ReferenceKafka
+from tests import clusters
+from tests.clusters import Cluster
 
 from .run import Target
 
-ROOT: Final = Path(__file__).resolve().parents[3]
-START_LIMIT_S: Final = 90.0
-STOP_LIMIT_S: Final = 60.0
-PR_SET_PDEATHSIG: Final = 1
 SETTINGS: Final = {
     "default.replication.factor": "1",
     "min.insync.replicas": "1",
@@ -35,57 +26,27 @@ SETTINGS: Final = {
 }
 
 
-def _die_with_parent() -> None:
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-
-
 @contextlib.contextmanager
 def ours(folder: Path) -> Iterator[Target]:
-    """Three brokers beside the embedded coordination service."""
-    folder.mkdir(parents=True, exist_ok=True)
-    ready = folder / "ready.json"
-    command = [sys.executable, "-m", "kafkalike.tools.main", "up", "--brokers", "3"]
-    command += ["--dir", str(folder / "data"), "--port", "0", "--ready-file", str(ready)]
-    for key, value in SETTINGS.items():
-        command += ["--override", f"{key}={value}"]
-    with (folder / "out").open("ab") as out:
-        process = subprocess.Popen(
-            command,
-            stdout=out,
-            stderr=subprocess.STDOUT,
-            cwd=ROOT,
-            preexec_fn=_die_with_parent,  # noqa: PLW1509
-        )
-    try:
-        deadline = time.monotonic() + START_LIMIT_S
-        while not (ready.exists() and ready.read_text()):
-            if process.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError(f"no cluster: {(folder / 'out').read_text()[-2000:]}")
-            time.sleep(0.02)
-        facts = json.loads(ready.read_text())
-        data = folder.resolve() / "data"
-        dirs = {str(data / f"broker-{n}" / "data"): f"<dir {n}>" for n in (1, 2, 3)}
-        yield _target(facts["bootstrap_servers"].split(","), dirs)
-    finally:
-        process.terminate()
-        try:
-            process.wait(STOP_LIMIT_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+    """Three brokers of ours with two log directories each."""
+    with clusters.ours(folder, brokers=3, settings=SETTINGS, dirs=2) as cluster:
+        yield _target(cluster)
 
 
 @contextlib.contextmanager
 def original(folder: Path) -> Iterator[Target]:
     """Three brokers of Apache Kafka.  Raises ReferenceMissing."""
-    with ReferenceKafka(folder, brokers=3, settings=SETTINGS, heap="256M") as kafka:
-        dirs = {str(kafka.data(n).resolve()): f"<dir {n}>" for n in kafka.ports}
-        yield _target(kafka.bootstrap.split(","), dirs)
+    with clusters.original(folder, brokers=3, settings=SETTINGS, dirs=2, heap="256M") as cluster:
+        yield _target(cluster)
 
 
-def _target(addresses: list[str], dirs: dict[str, str]) -> Target:
-    names = dict(dirs)
-    for number, address in enumerate(addresses, 1):
-        names[address] = f"<broker {number}>"
-        names[address.rpartition(":")[2]] = f"<port {number}>"
-    return Target(addresses, names)
+def _target(cluster: Cluster) -> Target:
+    names = {}
+    for broker_id in cluster.ports:
+        first, second = cluster.dirs(broker_id)
+        names[str(second)] = f"<dir {broker_id}-2>"
+        names[str(first)] = f"<dir {broker_id}>"
+    for broker_id, port in cluster.ports.items():
+        names[f"127.0.0.1:{port}"] = f"<broker {broker_id}>"
+        names[str(port)] = f"<port {broker_id}>"
+    return Target(cluster, [f"127.0.0.1:{port}" for port in cluster.ports.values()], names)

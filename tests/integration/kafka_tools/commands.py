@@ -26,6 +26,34 @@ ALPHA_TRIM_TOO_FAR: Final = (
     '{"version":1,"partitions":[{"topic":"alpha","partition":0,"offset":9999}]}'
 )
 GENERATE: Final = '{"version":1,"topics":[{"topic":"solo"}]}'
+ALPHA_DIRS: Final = (
+    '{"version":1,"partitions":['
+    '{"topic":"alpha","partition":0,"replicas":[3,2],"log_dirs":["<dir 3-2>","<dir 2>"]},'
+    '{"topic":"alpha","partition":1,"replicas":[3,2],"log_dirs":["<dir 3>","<dir 2-2>"]},'
+    '{"topic":"alpha","partition":2,"replicas":[3,1],"log_dirs":["<dir 3-2>","<dir 1>"]}]}'
+)
+ALPHA_GROW: Final = (
+    '{"version":1,"partitions":[{"topic":"alpha","partition":2,"replicas":[3,1,2]}]}'
+)
+ALPHA_SHRINK: Final = (
+    '{"version":1,"partitions":[{"topic":"alpha","partition":2,"replicas":[3,1]}]}'
+)
+WRONG_DIR: Final = (
+    '{"version":1,"partitions":[{"topic":"alpha","partition":0,"replicas":[3,2],'
+    '"log_dirs":["/no/such","any"]}]}'
+)
+WRONG_BROKER: Final = (
+    '{"version":1,"partitions":[{"topic":"alpha","partition":0,"replicas":[3,9]}]}'
+)
+WRONG_TWICE: Final = '{"version":1,"partitions":[{"topic":"alpha","partition":0,"replicas":[3,3]}]}'
+WRONG_TOPIC: Final = '{"version":1,"partitions":[{"topic":"nosuch","partition":0,"replicas":[3]}]}'
+PERF_TO_DEAD: Final = (
+    '{"version":1,"partitions":[{"topic":"perf","partition":0,"replicas":[1,2,3]}]}'
+)
+ALL_TRIM: Final = (
+    '{"version":1,"partitions":[{"topic":"alpha","partition":0,"offset":4},'
+    '{"topic":"lone","partition":0,"offset":1},{"topic":"perf","partition":0,"offset":1}]}'
+)
 SOLO_MOVE: Final = (
     '{"version":1,"partitions":[{"topic":"solo","partition":0,"replicas":[2],"log_dirs":["any"]}]}'
 )
@@ -39,6 +67,7 @@ class Command:
     lines are sorted.  `numbers`: all numbers are made equal (rates, sizes, times).  `without`: lines
     with these words depend on timing.  `alone`: in a process of its own, which also runs its end.
     `own_words`: a long text in it is said by our brokers in other words than the original's.
+    A line that begins with `kill` does that to a broker instead.
     """
 
     name: str
@@ -350,12 +379,112 @@ COMMANDS: Final[tuple[Command, ...]] = (
     _c("leader missing", f"leaders {FROM} --election-type preferred --topic missing --partition 0"),
     _c("leaders all", f"leaders {FROM} --election-type preferred --all-topic-partitions"),
     _c(
+        "reassign grow",
+        f"reassign {FROM} --execute --reassignment-json-file {{1}}",
+        files=(ALPHA_GROW,),
+    ),
+    _c(
+        "reassign grow verify",
+        f"reassign {FROM} --verify --reassignment-json-file {{1}}",
+        files=(ALPHA_GROW,),
+        until=lambda text: "is completed" in text,
+    ),
+    _c(
+        "grown replicas",
+        f"topics {FROM} --describe --topic alpha",
+        until=lambda text: "Replicas: 3,1,2" in text,
+        without=("Partition: 2",),  # the order of its ISR is a matter of chance
+    ),
+    _c(
+        "reassign shrink",
+        f"reassign {FROM} --execute --reassignment-json-file {{1}}",
+        files=(ALPHA_SHRINK,),
+    ),
+    _c(
+        "reassign shrink verify",
+        f"reassign {FROM} --verify --reassignment-json-file {{1}}",
+        files=(ALPHA_SHRINK,),
+        until=lambda text: "is completed" in text,
+    ),
+    *(
+        _c(
+            f"reassign wrong {word}",
+            f"reassign {FROM} --execute --reassignment-json-file {{1}}",
+            files=(content,),
+        )
+        for word, content in (
+            ("directory", WRONG_DIR),
+            ("broker", WRONG_BROKER),
+            ("replicas", WRONG_TWICE),
+            ("topic", WRONG_TOPIC),
+        )
+    ),
+    _c(
+        "reassign directories",
+        f"reassign {FROM} --execute --replica-alter-log-dirs-throttle 100000000"
+        " --reassignment-json-file {1}",
+        files=(ALPHA_DIRS,),
+    ),
+    _c(
+        "reassign directories verify",
+        f"reassign {FROM} --verify --reassignment-json-file {{1}}",
+        files=(ALPHA_DIRS,),
+        until=lambda text: "still" not in text and "replica moved" not in text,
+        unordered=True,
+    ),
+    _c(
         "log-dirs",
         f"log-dirs {FROM} --describe --broker-list 1,2,3 --topic-list alpha",
         numbers=False,
     ),
     _c("log-dirs of an unknown broker", f"log-dirs {FROM} --describe --broker-list 9"),
+    _c(
+        "log-dirs of a missing topic",
+        f"log-dirs {FROM} --describe --broker-list 1 --topic-list missing",
+    ),
+    _c("delete-records missing file", f"delete-records {FROM} --offset-json-file /no/such"),
     # brokers
     _c("broker api versions", "broker-api-versions --bootstrap-server {one}", unordered=True),
     _c("features", f"features {FROM} describe"),
+    # a broker is dead
+    _c("create lone", f"topics {FROM} --create --topic lone --replica-assignment 3"),
+    _c("kill", "kill 3"),
+    _c(
+        "describe with a dead broker",
+        f"topics {FROM} --describe",
+        until=lambda text: "Leader: none" in text and "Leader: 3" not in text,
+        unordered=True,
+        without=("__consumer_offsets",),
+    ),
+    _c("unavailable with a dead broker", f"topics {FROM} --describe --unavailable-partitions"),
+    _c(
+        "under-replicated with a dead broker",
+        f"topics {FROM} --describe --under-replicated-partitions",
+        unordered=True,
+        without=("__consumer_offsets",),
+    ),
+    _c(
+        "leader dead",
+        f"leaders {FROM} --election-type preferred --topic alpha --partition 0",
+    ),
+    _c(
+        "leader alone and dead",
+        f"leaders {FROM} --election-type unclean --topic lone --partition 0",
+    ),
+    _c(
+        "reassign to a dead broker",
+        f"reassign {FROM} --execute --reassignment-json-file {{1}}",
+        files=(PERF_TO_DEAD,),
+    ),
+    _c(
+        "log-dirs with a dead broker",
+        f"log-dirs {FROM} --describe --broker-list 1,3 --topic-list alpha",
+    ),
+    _c(
+        "delete-records with a dead broker",
+        f"delete-records {FROM} --offset-json-file {{1}}",
+        files=(ALL_TRIM,),
+        unordered=True,
+    ),
+    _c("features with a dead broker", f"features {FROM} describe"),
 )

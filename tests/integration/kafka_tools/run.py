@@ -1,6 +1,7 @@
 """Runs the commands on a cluster and gives what they print in a form that two clusters share."""
 
 import hashlib
+import json
 import re
 import tempfile
 import time
@@ -8,6 +9,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeAlias
+
+from tests.clusters import Cluster
+from tests.differential.tree import ClusterTree
 
 from .commands import Command
 from .programs import Programs
@@ -34,6 +38,7 @@ Text: TypeAlias = dict[str, Any]
 class Target:
     """A running cluster.  `replaced`: what is particular to this run, longest first."""
 
+    cluster: Cluster
     addresses: Sequence[str]
     replaced: dict[str, str] = field(default_factory=dict)
 
@@ -46,6 +51,11 @@ def run(target: Target, commands: Sequence[Command]) -> Iterator[tuple[Command, 
 
 def _run(programs: Programs, target: Target, command: Command, folder: Path) -> Text:
     name, *arguments = [_filled(w, target, command, folder) for w in command.line.split()]
+    if name == "kill":
+        broker_id = int(arguments[0])
+        target.cluster.kill(broker_id)
+        ClusterTree(target.cluster.zookeeper).forget_broker(broker_id)
+        return {"status": 0, "out": [], "err": []}
     deadline = time.monotonic() + PATIENCE_S
     while True:
         start = programs.run_alone if command.alone else programs.run
@@ -64,6 +74,8 @@ def _filled(word: str, target: Target, command: Command, folder: Path) -> str:
     for number, content in enumerate(command.files, 1):
         if word == f"{{{number}}}":
             path = folder / f"{number}.json"
+            for real, name in target.replaced.items():
+                content = content.replace(name, real)
             path.write_text(content)
             return str(path)
     word = word.replace("{bootstrap}", ",".join(target.addresses))
@@ -77,6 +89,8 @@ def _normal(text: str, target: Target, command: Command) -> list[str]:
     for line in text.replace("\r", "\n").splitlines():
         if LOG_LINE.match(line) or FRAME.match(line) or any(w in line for w in command.without):
             continue
+        if '"logDirs"' in line:
+            line = json.dumps(_sorted(json.loads(line)), separators=(",", ":"))
         line = TOPIC_ID.sub(r"\1<id>", line)
         line = CLIENT.sub("<member>", line)
         line = TIME.sub("<time>", line)
@@ -90,6 +104,13 @@ def _normal(text: str, target: Target, command: Command) -> list[str]:
                 line = f"{line[:20]}..." if command.own_words else _digest(line)
             lines.append(line)
     return sorted(lines) if command.unordered else lines
+
+
+def _sorted(value: Any) -> Any:
+    """Directories and replicas come in the order of a hash table."""
+    if isinstance(value, list):
+        return sorted(map(_sorted, value), key=repr)
+    return {k: _sorted(v) for k, v in value.items()} if isinstance(value, dict) else value
 
 
 def _is_sentence(line: str) -> bool:

@@ -19,6 +19,7 @@ from kafkalike.messages.list_offsets import ListOffsetsRequest
 from kafkalike.messages.metadata import MetadataResponse
 from tests.chaos.checker import Evidence, Outcomes, check
 from tests.chaos.field import Worker
+from tests.chaos.histories import lines_of
 from tests.chaos.logs import Replica
 from tests.differential.run import look_at
 from tests.integration.brokers import FAST, ROOT, BrokerProcess, eventually
@@ -236,6 +237,16 @@ def admin(*words: str, code: int = 0, limit_s: float = 120.0) -> str:
     return done.stdout
 
 
+def longest_silence_s(history: Path) -> float:
+    last_s: dict[str, float] = {}
+    longest_s = 0.0
+    for kind, at_s, fields in lines_of(history):
+        if kind == "A":
+            longest_s = max(longest_s, at_s - last_s.get(fields[0], at_s))
+            last_s[fields[0]] = at_s
+    return longest_s
+
+
 class GroupReader(threading.Thread):
     """A member of a group that commits what it has taken."""
 
@@ -325,8 +336,10 @@ class Traffic:
         eventually(flows, CALM_S, what="acknowledgements")
 
     def silences(self) -> dict[str, float]:
-        """Of each producer, the longest time without any acknowledgement."""
-        return {worker.name: round(worker.longest_gap[0], 1) for worker in self.producers}
+        """Of each producer, the longest time without an acknowledgement in some partition."""
+        return {
+            worker.name: round(longest_silence_s(worker.history), 1) for worker in self.producers
+        }
 
     def finish(self, replicas: Mapping[int, Sequence[int]]) -> Outcomes:
         """Everything that was said must be so, on all of these replicas."""
