@@ -6,6 +6,7 @@ Each case is a function of a `Talk` and of a word that no other case uses for it
 from collections.abc import Callable
 from typing import Any, Final
 
+from kafkalike.messages.configs import DescribeConfigsRequest, IncrementalAlterConfigsRequest
 from kafkalike.messages.groups import (
     ConsumerGroupHeartbeatRequest,
     DeleteGroupsRequest,
@@ -484,6 +485,64 @@ def case_deletion(talk: Talk, name: str) -> None:
     talk.ask(DeleteGroupsRequest(groups_names=[name]), 2)
     talk.describe(name)
     _fetch(talk, name)
+
+
+INTERVAL: Final = "consumer.heartbeat.interval.ms"
+SESSION: Final = "consumer.session.timeout.ms"
+
+
+def _show_configs(talk: Talk, group: str) -> None:
+    resource = DescribeConfigsRequest.DescribeConfigsResource(
+        resource_type=32, resource_name=group, configuration_keys=[INTERVAL, SESSION]
+    )
+    answer = talk.quietly(DescribeConfigsRequest(resources=[resource], include_synonyms=True), 4)
+    result = answer.results[0]
+    talk.said.append(
+        [
+            result.error_code,
+            sorted(
+                [
+                    config.name,
+                    config.value,
+                    config.config_source,
+                    config.config_type,
+                    config.read_only,
+                    [[s.name, s.value, s.source] for s in config.synonyms],
+                ]
+                for config in result.configs
+            ),
+        ]
+    )
+
+
+def _set_config(talk: Talk, group: str, name: str, value: str | None, operation: int = 0) -> None:
+    resource = IncrementalAlterConfigsRequest.AlterConfigsResource
+    change = resource.AlterableConfig(name=name, value=value, config_operation=operation)
+    asked = resource(resource_type=32, resource_name=group, configs=[change])
+    answer = talk.quietly(IncrementalAlterConfigsRequest(resources=[asked]), 1)
+    talk.said.append([name, value, answer.responses[0].error_code])
+
+
+@case
+def case_settings_of_a_group(talk: Talk, name: str) -> None:
+    talk.ready(name)
+    _show_configs(talk, name)
+    talk.join(name, "a")
+    _set_config(talk, name, INTERVAL, "6000")
+    _beat_until(talk, name, "a", 1, lambda beaten: beaten.heartbeat_interval_ms == 6000)
+    talk.heartbeat(name, "a", 1)
+    _show_configs(talk, name)
+    for value in ("4999", "15001", "soon", "0", "-1"):
+        _set_config(talk, name, INTERVAL, value)
+    for value in ("44999", "60001", "60000"):
+        _set_config(talk, name, SESSION, value)
+    _set_config(talk, name, "consumer.unknown", "1")
+    _set_config(talk, name, INTERVAL, "1", operation=2)
+    _set_config(talk, "", INTERVAL, "6000")
+    _set_config(talk, name, INTERVAL, None, operation=1)
+    _beat_until(talk, name, "a", 1, lambda beaten: beaten.heartbeat_interval_ms == 5000)
+    _show_configs(talk, name)
+    _show_configs(talk, "")
 
 
 # -- offsets -----------------------------------------------------------------------------------
