@@ -23,7 +23,7 @@ from kafkalike.messages.control import (
     StopReplicaRequest,
     StopReplicaResponse,
 )
-from kafkalike.types import NO_BROKER_EPOCH, NO_EPOCH, ZERO_UUID, TopicPartition
+from kafkalike.types import NO_BROKER_EPOCH, NO_EPOCH, NO_LEADER, ZERO_UUID, TopicPartition
 
 from ..cluster.metadata_cache import MetadataCache
 from ..log.log import Log
@@ -210,11 +210,14 @@ class Roles:
             if not self._metadata.is_alive(one.state.leader):
                 # Without an address there is nothing to follow.  The epoch is not taken over, so
                 # that the controller can say the same again once the leader is known.
-                self._logger.error(
-                    "cannot follow broker %d for %s: it is not in the metadata cache",
-                    one.state.leader,
-                    one.topic_partition,
-                )
+                if one.state.leader == NO_LEADER:
+                    self._logger.info("%s has no leader to follow", one.topic_partition)
+                else:
+                    self._logger.error(
+                        "cannot follow broker %d for %s: it is not in the metadata cache",
+                        one.state.leader,
+                        one.topic_partition,
+                    )
                 continue
             if partition.make_follower(one.state, log):
                 moved.append(partition)

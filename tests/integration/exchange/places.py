@@ -84,13 +84,12 @@ class Exchange:
     def complaints(self) -> list[str]:
         """What our broker called an error, and what the original found wrong with files.
 
-        Both say of a partition without leader, before there is one, that they cannot follow broker
-        -1.  Torn tails are cut with a warning.
+        Torn tails are cut with a warning.
         """
         found = []
         if self._ours.log_path.exists():
             for line in self._ours.log().splitlines():
-                if ("] ERROR" in line or "] CRITICAL" in line) and "follow broker -1" not in line:
+                if "] ERROR" in line or "] CRITICAL" in line:
                     found.append(line)
         for output in self._kafka.folder.glob("broker-1.out"):
             for line in output.read_text(errors="replace").splitlines():

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from kafkalike.errors import FencedInstanceId
 from kafkalike.messages.groups import (
     DescribeGroupsRequest,
     FindCoordinatorRequest,
@@ -175,9 +176,16 @@ def test_groups_move_between_kafka_and_ours(make_cluster: ClusterMaker, tmp_path
                 kafka.wait_ready(KAFKA)
             _in_sync(cluster.bootstrap)
         for group in groups:
-            again = group.join("i")
+            # Whichever broker has the group now, the member that the other one let in is known.
+            old, again = joined[group.group], group.join("i")
             assert (again.error_code, again.generation_id) == (0, 1)
             assert group.sync(again, "i").assignment == b"\0\1mine"
+            assert group.beat(old, "i") == FencedInstanceId.code
+            assert group.commit(old, 99, "i") == FencedInstanceId.code
+            assert group.beat(again, "i") == 0
+            (member,) = group.seen()[0].members
+            assert (member.member_id, member.group_instance_id) == (again.member_id, "i")
+        assert cluster.errors() == []
     finally:
         kafka.close()
 

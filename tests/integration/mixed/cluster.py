@@ -122,13 +122,13 @@ class MixedCluster:
             self._kafka[broker_id].close()
 
     def complaints(self) -> list[str]:
-        """What ours called an error, beside that nobody leads yet."""
+        """What ours called an error."""
         return [
             line
             for broker in self._ours.values()
             if broker.log_path.exists()
             for line in broker.log().splitlines()
-            if ("] ERROR" in line or "] CRITICAL" in line) and "follow broker -1" not in line
+            if "] ERROR" in line or "] CRITICAL" in line
         ]
 
     # -- ZooKeeper -----------------------------------------------------------------------------
