@@ -45,6 +45,7 @@ class Scene:
         self.disks: dict[int, dict[str, bytes]] = {0: {}, 1: {}}
         self.znodes: dict[str, bytes | None] = {}
         self.txns: list[Txn] = []
+        self.power_losses: list[int] = []
         self.put("/brokers/topics", None)
         self.put("/admin/delete_topics", None)
         self.elect_controller(0, 1)
@@ -194,7 +195,9 @@ class Scene:
 
     @property
     def evidence(self) -> Evidence:
-        return Evidence(self.history, self.disks, self.znodes, self.txns, START_MS)
+        return Evidence(
+            self.history, self.disks, self.znodes, self.txns, self.power_losses, START_MS
+        )
 
 
 def batch_bytes(batch: Stored) -> bytes:

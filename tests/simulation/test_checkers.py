@@ -80,6 +80,10 @@ def replaced_record(scene: Scene) -> None:
     scene.produced(4, b"not what is there", broker=1)
 
 
+def loss_without_cause(scene: Scene) -> None:
+    scene.ledger(T0, 5, 6)
+
+
 def refused_record_is_there(scene: Scene) -> None:
     scene.store(Stored(5, (b"never",), 1))
 
@@ -301,6 +305,7 @@ def records_of_an_earlier_topic(scene: Scene) -> None:
 DAMAGES: list[tuple[str, Callable[[Scene], None]]] = [
     ("acknowledged loss", lost_record),
     ("acknowledged loss", replaced_record),
+    ("unexplained loss", loss_without_cause),
     ("failed writes", refused_record_is_there),
     ("failed writes", record_of_nobody),
     ("replicas differ", follower_is_short),
@@ -365,6 +370,7 @@ def test_every_check_has_been_shown_to_fire() -> None:
 
 def test_a_loss_that_the_ledger_names_is_excused() -> None:
     scene = good()
+    scene.power_losses.append(1)
     scene.produced(5, b"x", broker=1)
     scene.fetched(5, b"x", high_watermark=6, broker=1, epoch=1)
     scene.ledger(T0, 5, 6)
@@ -375,6 +381,7 @@ def test_a_ledger_excuses_only_the_offsets_it_names() -> None:
     scene = good()
     scene.produced(5, b"x", broker=1)
     scene.ledger(T0, 6, 9)
+    scene.power_losses.append(0)
     assert [v.checker for v in judge(scene.evidence)] == ["acknowledged loss"]
 
 

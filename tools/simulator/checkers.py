@@ -21,6 +21,7 @@ from .evidence import Evidence, ZnodeLog, collect
 from .history import History
 from .mark_checks import CommittedForward, GroupsExclusive, Prompt, WatermarksForward
 from .record_checks import (
+    LossesHaveCause,
     NoAcknowledgedLoss,
     NoDuplicates,
     NothingFromNowhere,
@@ -38,6 +39,7 @@ MAX_PROBLEMS: Final = 20
 
 CHECKS: Final[tuple[type[Check], ...]] = (
     NoAcknowledgedLoss,
+    LossesHaveCause,
     NothingFromNowhere,
     ReplicasAgree,
     OffsetsDense,
@@ -64,7 +66,8 @@ class EndChecker:
         self._files = files
 
     def observe(self, event: WorldEvent) -> None:
-        """Nothing: the evidence is looked at in the end."""
+        """Power losses are noted; else the evidence is looked at in the end."""
+        self._files.observe(event)
 
     def finish(self, world: "World") -> list[Violation]:
         problems = []
@@ -82,10 +85,17 @@ class _Files:
         self._history = history
         self._znode_log = ZnodeLog(world)
         self._evidence: Evidence | None = None
+        self._power_losses: dict[int, None] = {}
+
+    def observe(self, event: WorldEvent) -> None:
+        if event.kind == "crashed" and event.fields.get("lose_unsynced"):
+            self._power_losses[event.fields["broker"]] = None
 
     def evidence(self, world: "World") -> Evidence:
         if self._evidence is None:
-            self._evidence = collect(world, self._history, self._znode_log)
+            self._evidence = collect(
+                world, self._history, self._znode_log, tuple(self._power_losses)
+            )
         return self._evidence
 
 

@@ -111,6 +111,8 @@ class Evidence:
     disks: Mapping[int, Mapping[str, bytes]] = field(default_factory=dict)
     znodes: Mapping[str, bytes | None] = field(default_factory=dict)
     znode_log: Sequence[Txn] = ()
+    power_losses: Sequence[int] = ()
+    """Brokers whose machines lost power, perhaps with records."""
     start_ms: int = 0
     """Wall-clock time of virtual second 0."""
 
@@ -340,12 +342,15 @@ class ZnodeLog:
         tree.journal = journal
 
 
-def collect(world: "World", history: History, znode_log: ZnodeLog) -> Evidence:
+def collect(
+    world: "World", history: History, znode_log: ZnodeLog, power_losses: Sequence[int] = ()
+) -> Evidence:
     """The evidence of a world that has come to rest."""
     return Evidence(
         history,
         {broker.id: broker.disk.dump() for broker in world.brokers.values()},
         {path: node.data for path, node in world.zk.tree.nodes.items()},
         znode_log.txns,
+        power_losses,
         world.clock.now_ms() - int(world.clock.now_s * 1000),
     )

@@ -86,6 +86,18 @@ def _straggler(random: SimRandom, until_ms: int) -> tuple[Fault, ...]:
     )
 
 
+def _lost_isr_answer(random: SimRandom, until_ms: int) -> tuple[Fault, ...]:
+    """A follower falls behind; the controller takes the change of the ISR and cannot say so."""
+    at_ms = random.randrange(500, until_ms)
+    muted_ms = at_ms + random.randrange(1200, 2300)
+    end = random.choice(("reset", "crash", "depose"))
+    return (
+        Fault(at_ms, "cut", _broker(random), 4000),
+        Fault(muted_ms, "mute", "controller", 1200),
+        Fault(muted_ms + 1000, end, "" if end == "depose" else "controller", 1000),
+    )
+
+
 def _reset_and_stop(random: SimRandom, until_ms: int) -> tuple[Fault, ...]:
     """Answers on their way are lost, and the leader that would know is started anew."""
     at_ms = random.randrange(500, until_ms)
@@ -202,6 +214,8 @@ def _isr(random: SimRandom) -> Scenario:
         random.randint(4, 8),
         lambda: _straggler(random, duration_ms - 2000),
         lambda: _straggler(random, duration_ms - 2000),
+        lambda: _lost_isr_answer(random, duration_ms - 2000),
+        lambda: _lost_isr_answer(random, duration_ms - 2000),
         lambda: _fault(random, "cut", _pair(random, "|"), duration_ms, (1600, 4000)),
         lambda: _fault(random, "cut", _pair(random, ">"), duration_ms, (1600, 4000)),
         lambda: _fault(random, "freeze", _broker(random), duration_ms, (1000, 2500)),
@@ -591,6 +605,21 @@ def _shutdown(random: SimRandom) -> Scenario:
     )
 
 
+def _lonely(random: SimRandom) -> Scenario:
+    """One record now and then, while a follower is away: nothing but the change of the ISR itself
+    can acknowledge it."""
+    faults = tuple(
+        Fault(at_ms + random.randrange(2000), "cut", "follower", 5000) for at_ms in (1000, 9000)
+    )
+    return Scenario(
+        ClusterSpec(BROKERS, {"replica.lag.time.max.ms": "1000"}),
+        (_topic(1),),
+        (_plain(acks=[-1], producers=1, consumers=0, interval_ms=2500, patience_ms=2300),),
+        faults,
+        17_000,
+    )
+
+
 FAMILIES: Final[Mapping[str, Callable[[SimRandom], Scenario]]] = {
     "failover": _failover,
     "last-replica": _last_replica,
@@ -608,4 +637,5 @@ FAMILIES: Final[Mapping[str, Callable[[SimRandom], Scenario]]] = {
     "groups": _groups,
     "session": _session,
     "shutdown": _shutdown,
+    "lonely": _lonely,
 }

@@ -93,6 +93,11 @@ class Trouble:
             leaders = sorted({world.leader(tp) for tp in world.partitions()} - {None}, key=str)
             chosen = self._random.choice(leaders) if leaders else None
             return self._any() if chosen is None else world.brokers[chosen]
+        if target == "follower":
+            busy = {world.leader(tp) for tp in world.partitions() if not tp.topic.startswith("__")}
+            busy.add(world.controller())
+            idle = [one for one in world.broker_ids if one not in busy]
+            return world.brokers[self._random.choice(idle)] if idle else self._any()
         if target in ("any", ""):
             return self._any()
         return world.brokers[broker_of(target, world.broker_ids)]
@@ -524,5 +529,5 @@ def check_faults(faults: "tuple[Fault, ...]", brokers: int) -> None:
             raise ScenarioError(f"fault kind {fault.kind!r}, known are {sorted(FAULTS)}")
         names = fault.target.replace("|", ">").split(">")
         for name in names if len(names) > 1 else [fault.target]:
-            if len(names) > 1 or name not in ("any", "leader", "controller", ""):
+            if len(names) > 1 or name not in ("any", "leader", "controller", "follower", ""):
                 broker_of(name, ids)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from kafkalike.types import TopicPartition
 
 from .check import OFFSETS_TOPIC, Check, cleanup_policy, may_be_trimmed, reason_of
-from .evidence import Evidence, ReplicaLog
+from .evidence import Evidence, ReplicaLog, StateWrite
 from .history import (
     Fetched,
     Operation,
@@ -58,6 +58,35 @@ class NoAcknowledgedLoss(Check):
                     f"{partition} offset {offset}: {value!r} was acknowledged to {operation.client}"
                     f" at {operation.end.time_s:.3f} s by broker {operation.end.what.broker};"
                     f" in the end there is {there_now!r}"
+                )
+
+
+class LossesHaveCause(Check):
+    """What a broker admits to have lost was lost by an unclean election or a power loss."""
+
+    name = "unexplained loss"
+
+    def problems(self, evidence: Evidence) -> Iterator[str]:
+        if not evidence.ledger:
+            return
+        uncleanly_led: set[TopicPartition] = set()
+        last: dict[TopicPartition, StateWrite] = {}
+        for write in evidence.state_writes():
+            before = last.get(write.partition)
+            last[write.partition] = write
+            if before is not None and write.leader >= 0 and write.leader not in before.isr:
+                uncleanly_led.add(write.partition)
+        assignment = evidence.assignment()
+        for entry in evidence.ledger:
+            replicas = (*assignment.get(entry.partition, ()), entry.broker)
+            if entry.partition in uncleanly_led or entry.partition.topic in (
+                evidence.unsteady_topics
+            ):
+                continue
+            if not set(replicas) & set(evidence.power_losses):
+                yield (
+                    f"broker {entry.broker} lost {entry.partition} offsets {entry.first_offset} to"
+                    f" {entry.end_offset - 1}; no election was unclean, no machine lost power"
                 )
 
 

@@ -276,7 +276,7 @@ MUTATIONS: tuple[Mutation, ...] = (
                 '        self.record("isr")\n        if False:',
             ),
         ),
-        family="isr",
+        family="lonely",
     ),
     Mutation(
         "repeated-isr-change-refused",
