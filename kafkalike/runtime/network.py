@@ -444,6 +444,6 @@ def _bind(family: int, address: Address, *, both: bool = False) -> socket.socket
     return sock
 
 
-def _reason(error: BaseException) -> str:
+def _reason(error: BaseException | None) -> str:
     """What the system says, without its number."""
     return getattr(error, "strerror", None) or str(error)

@@ -175,7 +175,7 @@ def create_afterwards(cluster: BrokerCluster) -> None:
             clients.create_topic(cluster.bootstrap, "afterwards")
         except KafkaException as error:
             problems.append(str(error))
-            return error.args[0].code() != KafkaError.NOT_CONTROLLER
+            return bool(error.args[0].code() != KafkaError.NOT_CONTROLLER)
         return True
 
     assert eventually(attempt, 60)

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from tests.integration import clients
 from tests.integration.brokers import BrokerCluster, ClusterMaker, eventually
@@ -37,7 +38,7 @@ class Topics:
         self.admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
 
     def create(self, names: Sequence[str]) -> dict[str, str]:
-        failed = {}
+        failed: dict[str, str] = {}
         for start in range(0, len(names), SLICE):
             new = [NewTopic(name, 1, self.replicas) for name in names[start : start + SLICE]]
             failed |= outcome(
@@ -46,7 +47,7 @@ class Topics:
         return failed
 
     def delete(self, names: Sequence[str]) -> dict[str, str]:
-        failed = {}
+        failed: dict[str, str] = {}
         for start in range(0, len(names), SLICE):
             some = list(names[start : start + SLICE])
             failed |= outcome(
