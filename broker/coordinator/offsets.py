@@ -32,7 +32,8 @@ class GroupOffsets:
 
     def __init__(self) -> None:
         self._committed: dict[TopicPartition, CommittedOffset] = {}
-        self._pending: dict[TopicPartition, OffsetAndMetadata] = {}
+        self._pending: dict[TopicPartition, tuple[OffsetAndMetadata, ...]] = {}
+        """Commits on their way, the latest last."""
         self._transactional: dict[int, dict[TopicPartition, CommittedOffset]] = {}
         self._packed: dict[str, list[PackedOffsets]] = {}
         """Topic -> blocks; nothing of these partitions is in `_committed`."""
@@ -77,12 +78,15 @@ class GroupOffsets:
 
     def begin(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """Their records are being appended."""
-        self._pending.update(offsets)
+        pending = self._pending
+        for partition, value in offsets.items():
+            pending[partition] = (*pending.get(partition, ()), value)
 
     def confirm(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], log_offset: int) -> None:
         """Their records are replicated; `log_offset` is the base offset of their batch."""
         for partition, value in offsets.items():
-            if partition in self._pending:
+            # One that was removed meanwhile is not there any more.
+            if any(one is value for one in self._pending.get(partition, ())):
                 self._put(partition, CommittedOffset(value, log_offset))
             self._settle(partition, value)
 
@@ -93,8 +97,11 @@ class GroupOffsets:
 
     def _settle(self, partition: TopicPartition, value: OffsetAndMetadata) -> None:
         # A later commit of the same partition may be on its way: it stays pending.
-        if self._pending.get(partition) is value:
-            del self._pending[partition]
+        rest = tuple(one for one in self._pending.get(partition, ()) if one is not value)
+        if rest:
+            self._pending[partition] = rest
+        else:
+            self._pending.pop(partition, None)
 
     def _put(self, partition: TopicPartition, new: CommittedOffset) -> None:
         if partition.topic in self._packed:

@@ -128,7 +128,8 @@ class Replicas:
         log = self.log(entry.topic_partition.partition)
         result.base_offset, result.last_offset = log.append(entry.records)
         if not self.held or required_acks == 0:
-            if not self.waiting:
+            if not self.held:
+                # And with it all that is before it, whatever those who wait will be told.
                 log.high_watermark = log.log_end_offset
             return [result]
         done: Deferred[list[AppendResult]] = Deferred()

@@ -510,7 +510,8 @@ class Model:
         if group is None:
             # Only classic members may be left in a classic group; others are not let in.
             policy = self.world.config.group_consumer_migration_policy
-            blocked = policy in ("downgrade", "disabled") and bool(members)
+            full = len(members) >= int(self.world.config.group_consumer_max_size)
+            blocked = full or (policy in ("downgrade", "disabled") and bool(members))
             if consumers and not blocked:
                 return False
             if any(not c.is_settled for c in living if isinstance(c, Classic)):

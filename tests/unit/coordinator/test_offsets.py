@@ -325,3 +325,17 @@ def test_group_with_an_open_transaction_does_not_expire() -> None:
     transactional(world, 5)
     world.clock.advance(8 * DAY_S)
     assert world.fetched(stable=True) == UNSTABLE
+
+
+def test_commit_that_fails_takes_no_earlier_one_with_it() -> None:
+    """Two commits of a partition are on their way; the later one is refused at once."""
+    world = World()
+    world.replicas.held = True
+    first = world.commit(1)
+    world.replicas.code = NotEnoughReplicas.code
+    assert world.commit(2).value != NONE
+    world.replicas.code = 0
+    assert world.fetched(stable=True) == -UnstableOffsetCommit.code
+    world.replicas.release()
+    assert first.value == NONE
+    assert world.fetched(stable=True) == 1
