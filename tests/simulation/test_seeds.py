@@ -35,6 +35,7 @@ def complaint(result: Result) -> str:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
 def test_general_seeds_pass() -> None:
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
         results = list(pool.map(run_seed, GENERAL_SEEDS, chunksize=10))
