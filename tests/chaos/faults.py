@@ -8,7 +8,8 @@ import random
 import signal
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from dataclasses import field as member
 from typing import Any, Final
 
 from kafkalike.messages.cluster import AlterPartitionReassignmentsRequest, ElectLeadersRequest
@@ -40,8 +41,8 @@ class Chooser:
     random: random.Random
     long_s: float
     """Longer than a session lasts."""
-    notes: list[str] = field(default_factory=list)
-    findings: list[str] = field(default_factory=list)
+    notes: list[str] = member(default_factory=list)
+    findings: list[str] = member(default_factory=list)
 
     def duration(self) -> float:
         """Short, middling, or longer than a session."""

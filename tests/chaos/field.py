@@ -19,7 +19,7 @@ from tests.chaos.histories import lines_of
 from tests.chaos.links import CLIENTS, ZOOKEEPER, End, Network
 from tests.chaos.logs import Replica
 from tests.chaos.observer import METADATA_VERSION, Wire, metadata_request
-from tests.integration.brokers import ROOT, BrokerProcess
+from tests.integration.brokers import FAST, ROOT, BrokerProcess
 from tests.integration.zookeeper import ZooKeeperServer
 
 TOPIC: Final = "chaos"
@@ -56,7 +56,7 @@ class ChaosBroker(BrokerProcess):
         self, folder: Path, broker_id: int, zookeeper: str, network: Network, *, mounts: bool
     ) -> None:
         base = folder / f"broker-{broker_id}"
-        super().__init__(folder, broker_id, zookeeper, **SETTINGS)
+        super().__init__(folder, broker_id, zookeeper, base=FAST, **SETTINGS)
         self.disks = [Disk(base / name, mounts=mounts) for name in ("data-1", "data-2")]
         self.relay_port = network.relay(broker_id, ("127.0.0.1", self.port))
         self.settings |= {

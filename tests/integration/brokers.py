@@ -184,7 +184,7 @@ class BrokerCluster:
         self.zookeeper = zookeeper
         self.folder = Path(tempfile.mkdtemp(prefix="kafkalike-brokers-"))
         self.brokers = [
-            BrokerProcess(self.folder, broker_id, zookeeper, **settings)
+            BrokerProcess(self.folder, broker_id, zookeeper, base=FAST, **settings)
             for broker_id in range(1, count + 1)
         ]
 
