@@ -32,7 +32,14 @@ START_LIMIT_S: Final = 120.0
 ANSWER_LIMIT_S: Final = 180.0 if not FULL else 1800.0
 JAVA_VERSIONS: Final = ("3.9.2", "4.4.0")
 ZSTD_HEADER: Final = Path("/usr/include/zstd.h")
-GO_PROGRAMS: Final = ("franz", "sarama", "segmentio", "truncation")
+GO_PROGRAMS: Final = (
+    "franz",
+    "sarama",
+    "segmentio",
+    "truncation",
+    "franz_member",
+    "sarama_member",
+)
 
 
 class ClientMissing(Exception):
@@ -134,7 +141,7 @@ def _kcat() -> list[str]:
     return _python("kcat")()
 
 
-def _java(version: str) -> Callable[[], list[str]]:
+def _java(version: str, program: str = "Matrix") -> Callable[[], list[str]]:
     def command() -> list[str]:
         _need("java", "javac", "mvn")
         folder = HERE / "java"
@@ -150,12 +157,12 @@ def _java(version: str) -> Callable[[], list[str]]:
             ]
             copy = f"-DoutputDirectory={made / 'libs'}"
             _fetch([*maven, "dependency:copy-dependencies", copy], folder)
-            source = folder / "Matrix.java"
-            _compile(["javac", "-cp", f"{made}/libs/*", "-d", made / "classes", source], folder)
+            sources = sorted(folder.glob("*.java"))
+            _compile(["javac", "-cp", f"{made}/libs/*", "-d", made / "classes", *sources], folder)
 
         built = _built(f"java-{version}", _sources(folder), make, extra=version)
         options = ["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"]
-        return ["java", *options, "-cp", f"{built}/classes:{built}/libs/*", "Matrix"]
+        return ["java", *options, "-cp", f"{built}/classes:{built}/libs/*", program]
 
     return command
 
@@ -181,7 +188,7 @@ def truncation_program() -> list[str]:
 
 
 def _node(
-    program: str, *, own_node: bool = False, compiled: bool = False
+    program: str, *, own_node: bool = False, compiled: bool = False, main: str = "main.js"
 ) -> Callable[[], list[str]]:
     def command() -> list[str]:
         _need("npm", "node")
@@ -203,9 +210,22 @@ def _node(
             if not found:
                 raise ClientMissing("the Node that it needs is not packaged for this machine")
             node = str(found[0])
-        return [node, "--max-old-space-size=4096", str(built / "main.js")]
+        return [node, "--max-old-space-size=4096", str(built / main)]
 
     return command
+
+
+def member_command(library: str) -> list[str]:
+    """A program that is a member of a group: `java`, `franz-go` (each also `-cooperative`), `sarama`,
+    `kafkajs`.  Takes the words that `tests/integration/groups/member.py` describes."""
+    name = library.removesuffix("-cooperative")
+    command = {
+        "java": _java("3.9.2", "Member"),
+        "franz-go": _go("franz_member"),
+        "sarama": _go("sarama_member"),
+        "kafkajs": _node("kafkajs", main="member.js"),
+    }[name]
+    return [*command(), library]
 
 
 # --- What libraries cannot say --------------------------------------------------------------------

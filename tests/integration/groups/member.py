@@ -116,14 +116,15 @@ def confluent(bootstrap: str, group: str, topic: str, instance: str | None, assi
     while not ended.is_set():
         for message in consumer.consume(200, timeout=0.1):
             if message.error() is None:
-                place = place_of(message.topic(), message.partition())
+                place = place_of(str(message.topic()), int(message.partition() or 0))
                 tell("read", place, message.offset())
         if time.monotonic() >= next_commit_s and ownership.owned:
             next_commit_s = time.monotonic() + COMMIT_S
             try:
                 for done in consumer.commit(asynchronous=False) or ():
                     if done.error is None and done.offset >= 0:
-                        tell("committed", place_of(done.topic, done.partition), done.offset)
+                        place = place_of(str(done.topic), int(done.partition or 0))
+                        tell("committed", place, done.offset)
             except KafkaException:
                 pass  # nothing new, or another generation
     consumer.close()

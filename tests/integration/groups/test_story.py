@@ -1,58 +1,162 @@
-"""One story of a consumer group through several clients: it grows, shrinks in every way, loses its
-coordinator, gets more partitions; nobody reads what another owns, nothing is skipped or forgotten."""
+"""One story of consumer groups through all client libraries: they grow, shrink in every way, lose their
+coordinator, get more to read, are restarted one by one; nobody reads what another owns, nothing is
+skipped or forgotten, nothing committed goes back."""
 
+import contextlib
+import threading
 import time
+from collections.abc import Callable, Iterator
 
 import pytest
-from confluent_kafka.cimpl import NewPartitions
 
-from tests.integration import clients
+from kafkalike.messages.groups import DeleteGroupsRequest, JoinGroupRequest, JoinGroupResponse
+from kafkalike.messages.stored import ConsumerProtocolSubscription, encode_versioned
+from kafkalike.protocol.headers import decode_response_header
+from tests.differential.case import frame
+from tests.differential.wire import Connection
 from tests.integration.brokers import ClusterMaker, eventually
+from tests.integration.client_matrix.programs import ClientMissing
 from tests.integration.groups.member import SESSION_MS
 from tests.integration.groups.watch import Party, party
 
 pytestmark = [pytest.mark.real_zookeeper, pytest.mark.slow]
 
-LIBRARIES = ("confluent", "confluent-cooperative", "kafka-python", "aiokafka")
+LIBRARIES = ("confluent", "kafka-python", "aiokafka")
+COUPLES = (
+    ("confluent", "java"),
+    ("confluent-cooperative", "kafkajs"),
+    ("kafka-python", "sarama"),
+    ("aiokafka", "franz-go"),
+    ("java-cooperative", "franz-go-cooperative"),
+)
+"""Two groups of different clients go through the story beside each other."""
+WITHOUT_EXPRESSIONS = ("sarama",)
 
 
-def add_partitions(crowd: Party, count: int) -> None:
-    admin = clients.admin(crowd.cluster.bootstrap)
-    admin.create_partitions([NewPartitions(crowd.topic, count)])[crowd.topic].result(30)
-    crowd.partitions = count
+class Crowd:
+    """Parties that do the same at the same time on one cluster."""
+
+    def __init__(self, parties: list[Party]) -> None:
+        self.parties = parties
+        self.cluster = parties[0].cluster
+
+    def start(self, names: str) -> None:
+        for name in names:
+            for one in self.parties:
+                one.start(name)
+
+    def each(self, act: Callable[[Party], object]) -> None:
+        """At the same time for all; the first error is raised."""
+        errors: list[BaseException] = []
+
+        def run(one: Party) -> None:
+            try:
+                act(one)
+            except BaseException as error:
+                errors.append(error)
+
+        threads = [threading.Thread(target=run, args=(one,)) for one in self.parties]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if errors:
+            raise errors[0]
+
+    def settle(self) -> None:
+        self.each(Party.settle)
+
+    def progress(self) -> None:
+        self.each(Party.progress)
+
+    def leave(self, name: str) -> None:
+        self.each(lambda one: one.leave(name))
 
 
-@pytest.mark.parametrize("library", LIBRARIES)
-def test_group_story(make_cluster: ClusterMaker, library: str) -> None:
-    with party(make_cluster, library) as crowd:
+@contextlib.contextmanager
+def crowd_of(make_cluster: ClusterMaker, libraries: tuple[str, ...]) -> Iterator[Crowd]:
+    with contextlib.ExitStack() as stack:
+        cluster = make_cluster(3, offsets_topic_replication_factor="3", min_insync_replicas="2")
+        parties = []
+        for library in libraries:
+            regular = library not in WITHOUT_EXPRESSIONS
+            one = Party(cluster, library, group=f"party-{library}", by_expression=regular)
+            stack.callback(one.close)
+            try:
+                one.command(library)
+            except ClientMissing as missing:
+                pytest.skip(str(missing))
+            parties.append(one)
+        yield Crowd(parties)
+
+
+@pytest.mark.parametrize("libraries", COUPLES, ids=" ".join)
+def test_group_story(make_cluster: ClusterMaker, libraries: tuple[str, ...]) -> None:
+    with crowd_of(make_cluster, libraries) as crowd:
         crowd.start("a")
         crowd.settle()
-        for name in "bc":
-            crowd.start(name)
+        crowd.start("bcd")
         crowd.settle()
-        for name in "def":
-            crowd.start(name)
+        crowd.start("efgh")
         crowd.settle()
         crowd.progress()
         crowd.leave("b")
         crowd.settle()
-        crowd.kill("c")
-        crowd.settle()
-        crowd.freeze("d")
+        crowd.each(lambda one: one.kill("c"))
+        crowd.each(lambda one: one.freeze("d"))
         time.sleep(SESSION_MS / 1000 + 3)
-        crowd.thaw("d")
+        crowd.each(lambda one: one.thaw("d"))
         crowd.settle()
-        killed = crowd.coordinator()
+        # the coordinator goes, and comes back
+        killed = crowd.parties[0].coordinator()
         crowd.cluster[killed].kill()
         crowd.settle()
         crowd.progress()
         crowd.cluster[killed].start()
-        add_partitions(crowd, 16)
+        # more to read
+        for one in crowd.parties:
+            one.add_partitions(16)
+            if one.library not in WITHOUT_EXPRESSIONS:
+                one.add_topic(3)
+        crowd.settle()
+        crowd.progress()
+        # every member is restarted
+        for name in "adefgh":
+            crowd.leave(name)
+            crowd.start(name)
         crowd.settle()
         crowd.progress()
         for name in "ef":
             crowd.leave(name)
         crowd.settle()
+        crowd.each(Party.finish)
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_assignments_wait_for_a_replica_that_stands_still(
+    make_cluster: ClusterMaker, library: str
+) -> None:
+    with party(make_cluster, library) as crowd:
+        for name in "ab":
+            crowd.start(name)
+        crowd.settle()
+        crowd.progress()
+        coordinator = crowd.coordinator()
+        slow = crowd.cluster[coordinator % 3 + 1]
+
+        def comes_to(state: str) -> None:
+            eventually(lambda: crowd.describe().group_state == state, 20, pause_s=0.02, what=state)
+
+        for name in "cd":
+            crowd.start(name)
+            comes_to("PreparingRebalance")
+            slow.freeze()
+            # SyncGroup is answered when all of the ISR have the group's record
+            comes_to("CompletingRebalance")
+            time.sleep(0.7)
+            slow.thaw()
+            crowd.settle()
+        crowd.progress()
         crowd.finish()
 
 
@@ -103,7 +207,53 @@ def test_second_of_one_instance_id_fences_the_first(make_cluster: ClusterMaker) 
         assert len(crowd.describe().members) == 1
 
 
-@pytest.mark.parametrize("moment", ["joining", "rebalancing", "stable", "empty"])
+def stays_silent(crowd: Party) -> None:
+    """A member that leads, and never says who reads what: the others wait for it."""
+    crowd.leave("a")
+    connection = Connection(crowd.cluster[crowd.coordinator()].port)
+    metadata = encode_versioned(ConsumerProtocolSubscription(topics=[crowd.topic]), 1)
+    request = JoinGroupRequest(
+        group_id=crowd.group,
+        session_timeout_ms=30_000,
+        rebalance_timeout_ms=30_000,
+        protocol_type="consumer",
+        protocols=[JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=metadata)],
+    )
+
+    def join() -> JoinGroupResponse:
+        connection.send(frame(request, 5))
+        received = connection.receive(30)
+        _, position = decode_response_header(received, request.api_key, 5)
+        return JoinGroupResponse.decode(received, 5, position)
+
+    request.member_id = join().member_id
+    assert join().leader == request.member_id
+    crowd.start("a")
+    eventually(lambda: crowd.describe().group_state == "PreparingRebalance", what="a joins")
+    joined = join()
+    assert (joined.error_code, joined.leader) == (0, request.member_id)
+    assert crowd.describe().group_state == "CompletingRebalance"
+
+
+def test_a_deleted_group_stays_deleted_when_its_coordinator_dies(
+    make_cluster: ClusterMaker,
+) -> None:
+    with party(make_cluster, "confluent") as crowd:
+        crowd.start("a")
+        crowd.settle()
+        crowd.progress()
+        crowd.leave("a")
+        request = DeleteGroupsRequest(groups_names=[crowd.group])
+        (deleted,) = crowd._ask_coordinator(request, 2).results
+        assert deleted.error_code == 0
+        killed = crowd.coordinator()
+        crowd.cluster[killed].kill()
+        eventually(lambda: crowd.coordinator() != killed, what="another coordinator")
+        assert eventually(crowd.describe, what="a description").group_state == "Dead"
+        assert crowd.committed() == {}
+
+
+@pytest.mark.parametrize("moment", ["joining", "rebalancing", "completing", "stable", "empty"])
 def test_coordinator_is_killed_at_each_moment(make_cluster: ClusterMaker, moment: str) -> None:
     with party(make_cluster, "confluent") as crowd:
         crowd.start("a")
@@ -115,6 +265,9 @@ def test_coordinator_is_killed_at_each_moment(make_cluster: ClusterMaker, moment
             crowd.freeze("b")  # the rebalance waits for it
             crowd.start("c")
             time.sleep(2)
+        if moment == "completing":
+            crowd.leave("b")
+            stays_silent(crowd)
         if moment == "empty":
             crowd.leave("a")
             crowd.leave("b")
