@@ -11,6 +11,7 @@ stopped.
 
 import argparse
 import json
+import os
 import pathlib
 import shutil
 import subprocess
@@ -96,7 +97,9 @@ def read_table() -> dict[str, Line]:
 def write_table(rows: dict[str, Line]) -> None:
     """In the order of the catalogue; rows of names that are gone go too."""
     known = [rows[mutation.name] for mutation in MUTATIONS if mutation.name in rows]
-    TABLE.write_text(HEADER + "".join(f"{row}\n" for row in known), encoding="utf-8")
+    fresh = TABLE.with_suffix(f".{os.getpid()}.tmp")
+    fresh.write_text(HEADER + "".join(f"{row}\n" for row in known), encoding="utf-8")
+    fresh.replace(TABLE)
 
 
 def apply(mutation: Mutation, root: pathlib.Path) -> None:
