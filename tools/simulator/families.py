@@ -614,7 +614,7 @@ def _lonely(random: SimRandom) -> Scenario:
     return Scenario(
         ClusterSpec(BROKERS, {"replica.lag.time.max.ms": "1000"}),
         (_topic(1),),
-        (_plain(acks=[-1], producers=1, consumers=0, interval_ms=2500, patience_ms=2300),),
+        (_plain(acks=[-1], producers=1, consumers=0, interval_ms=2500, patience_ms=1570),),
         faults,
         17_000,
     )
