@@ -1,24 +1,19 @@
-"""The two brokers that cases are sent to: ours and the original, with the same settings."""
+"""The clusters that cases are sent to, ours and the original, with the same settings.
+
+One broker alone for most families; for some three brokers with two log directories each.
+"""
 
 import contextlib
-import ctypes
-import json
-import signal
-import subprocess
-import sys
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Final
 
-from tests.reference_kafka import ReferenceKafka, free_port
+from tests import clusters
+from tests.clusters import Cluster
 
 from .run import Broker
 
-ROOT: Final = Path(__file__).resolve().parents[2]
-START_LIMIT_S: Final = 60.0
-STOP_LIMIT_S: Final = 30.0
-PR_SET_PDEATHSIG: Final = 1
 SETTINGS: Final = {
     # Records of cases have times of years ago, and both brokers are to say the same of themselves.
     "log.retention.ms": "-1",
@@ -35,54 +30,55 @@ SETTINGS: Final = {
     "zookeeper.connection.timeout.ms": "30000",
     "controlled.shutdown.retry.backoff.ms": "100",
 }
+THREE: Final = {
+    **SETTINGS,
+    "auto.leader.rebalance.enable": "false",
+    "auto.create.topics.enable": "false",
+    # Nothing happens by itself: a frozen broker stays where it is, and no ISR shrinks.
+    "zookeeper.session.timeout.ms": "120000",
+    "replica.lag.time.max.ms": "120000",
+    "replica.fetch.wait.max.ms": "100",
+}
+THREE_TICK_MS: Final = 6000
 
-
-def _die_with_parent() -> None:
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+Starter = Callable[[Path], AbstractContextManager[Broker]]
 
 
 @contextlib.contextmanager
 def ours(folder: Path) -> Iterator[Broker]:
-    """One broker of ours beside the embedded coordination service."""
-    folder.mkdir(parents=True, exist_ok=True)
-    port, ready = free_port(), folder / "ready.json"
-    command = [sys.executable, "-m", "kafkalike.tools.main", "up", "--brokers", "1"]
-    command += ["--dir", str(folder / "data"), "--port", str(port), "--ready-file", str(ready)]
-    for key, value in SETTINGS.items():
-        command += ["--override", f"{key}={value}"]
-    with (folder / "out").open("ab") as out:
-        process = subprocess.Popen(
-            command,
-            stdout=out,
-            stderr=subprocess.STDOUT,
-            cwd=ROOT,
-            preexec_fn=_die_with_parent,  # noqa: PLW1509
-        )
-    try:
-        deadline = time.monotonic() + START_LIMIT_S
-        while not (ready.exists() and ready.read_text()):
-            if process.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError(f"no broker: {(folder / 'out').read_text()[-2000:]}")
-            time.sleep(0.02)
-        facts = json.loads(ready.read_text())
-        data = folder.resolve() / "data" / "broker-1" / "data"
-        yield Broker(port, _replaced(port, facts["zookeeper"], data))
-    finally:
-        process.terminate()
-        try:
-            process.wait(STOP_LIMIT_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+    """One broker of ours."""
+    with clusters.ours(folder, settings=SETTINGS) as cluster:
+        yield _broker(cluster)
 
 
 @contextlib.contextmanager
 def original(folder: Path) -> Iterator[Broker]:
     """One broker of Apache Kafka.  Raises ReferenceMissing."""
-    with ReferenceKafka(folder, settings=SETTINGS) as kafka:
-        port = kafka.ports[1]
-        yield Broker(port, _replaced(port, kafka.zookeeper, kafka.data(1).resolve()))
+    with clusters.original(folder, settings=SETTINGS) as cluster:
+        yield _broker(cluster)
 
 
-def _replaced(port: int, zookeeper: str, data: Path) -> dict[str, str]:
-    return {str(data): "<log dir>", zookeeper: "<zookeeper>", str(port): "<port>"}
+@contextlib.contextmanager
+def our_three(folder: Path) -> Iterator[Broker]:
+    """Three brokers of ours."""
+    with clusters.ours(folder, brokers=3, settings=THREE, dirs=2, tick_ms=THREE_TICK_MS) as cluster:
+        yield _broker(cluster)
+
+
+@contextlib.contextmanager
+def original_three(folder: Path) -> Iterator[Broker]:
+    """Three brokers of Apache Kafka.  Raises ReferenceMissing."""
+    with clusters.original(
+        folder, brokers=3, settings=THREE, dirs=2, tick_ms=THREE_TICK_MS, heap="320M"
+    ) as cluster:
+        yield _broker(cluster)
+
+
+def _broker(cluster: Cluster) -> Broker:
+    replaced = {}
+    for broker_id, port in cluster.ports.items():
+        mark = f" {broker_id}" if len(cluster.ports) > 1 else ""
+        for number, path in reversed(list(enumerate(cluster.dirs(broker_id), 1))):
+            replaced[str(path)] = f"<log dir{mark}{f'-{number}' if mark else ''}>"
+        replaced[str(port)] = f"<port{mark}>"
+    return Broker(cluster, {cluster.zookeeper: "<zookeeper>", **replaced})

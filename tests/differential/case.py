@@ -7,21 +7,39 @@ be a function of the `Names` known by then, for what only the broker knows: topi
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from kafkalike.protocol.struct import Message, Request, Response
 from kafkalike.types import ZERO_UUID
 
 CLIENT_ID = "differential"
+NEW_EPOCH = b""
+
+
+class Tree(Protocol):
+    """What the cluster keeps in ZooKeeper."""
+
+    def broker_epoch(self, broker_id: int) -> int: ...
+
+    def controller_epoch(self) -> int: ...
+
+    def state(self, topic: str, partition: int = 0) -> Mapping[str, Any]:
+        """`leader`, `leader_epoch`, `isr`, `controller_epoch` and `version` of the znode.
+
+        Raises LookupError.
+        """
 
 
 class Names:
     """What was learned from the broker while a case runs."""
 
-    def __init__(self) -> None:
+    def __init__(self, ports: Mapping[int, int], tree: Tree, dirs: Mapping[int, list[str]]) -> None:
+        self.ports = ports
+        self.tree = tree
+        self.dirs = dirs
+        """Log directories of each broker."""
         self.topic_ids: dict[str, bytes] = {}
         self.answers: list[Any] = []
-        self.broker_epoch = -1
 
     def topic_id(self, name: str) -> bytes:
         return self.topic_ids.get(name, ZERO_UUID)
@@ -41,6 +59,7 @@ class Ask:
 
     `until` asks again, at most for some seconds, until it holds for the answer.  `via` names another
     connection than the usual one; an answer that is not waited for is taken by a later `Await`.
+    `to` is the broker, of several; broker 1 is the controller.
     """
 
     message: Sendable
@@ -49,6 +68,7 @@ class Ask:
     answered: bool = True
     until: Callable[[Any], bool] | None = None
     via: str = ""
+    to: int = 1
 
 
 @dataclass(slots=True, frozen=True)
@@ -56,6 +76,7 @@ class Await:
     """The answer to what was last sent through `via` without waiting."""
 
     via: str
+    to: int = 1
 
 
 @dataclass(slots=True, frozen=True)
@@ -77,12 +98,21 @@ Step: TypeAlias = Ask | Await | Raw
 
 @dataclass(slots=True, frozen=True)
 class Topic:
-    """A topic with records: for each partition what is appended, one request a batch."""
+    """A topic with records: for each partition what is appended, one request a batch.
+
+    `replicas` of each partition, where there are several brokers; it is made once all are in sync.
+    `NEW_EPOCH` among the batches: here the leader epoch grows.
+    """
 
     name: str
     partitions: int = 1
     config: Mapping[str, str] = field(default_factory=dict)
     batches: Mapping[int, Sequence[bytes]] = field(default_factory=dict)
+    replicas: Sequence[Sequence[int]] = ()
+
+    @property
+    def count(self) -> int:
+        return len(self.replicas) or self.partitions
 
 
 @dataclass(slots=True, frozen=True)

@@ -59,7 +59,9 @@ class Normaliser:
             if not field.present(version):
                 continue
             value = getattr(struct, field.name)
-            if field.wire is RECORDS:
+            if field.name == "producer_id_start":
+                found[field.name] = "some" if value >= 0 else value
+            elif field.wire is RECORDS:
                 found[field.name] = None if value is None else self._records(bytes(value))
             elif field.name in TEXTS:
                 found[field.name] = self._text(value)
@@ -191,7 +193,9 @@ def _joined(topics: list[Json]) -> list[Json]:
     for topic in topics:
         identity = [topic.get("topic"), topic.get("topic_id")]
         if found and identity == [found[-1].get("topic"), found[-1].get("topic_id")]:
-            found[-1]["partitions"] = found[-1]["partitions"] + topic["partitions"]
+            both = found[-1].get("partitions", []) + topic.get("partitions", [])
+            if both:
+                found[-1]["partitions"] = both
         else:
             found.append(topic)
     return found

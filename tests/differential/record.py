@@ -15,10 +15,11 @@ import time
 from pathlib import Path
 
 from . import facts
-from .brokers import original, ours
+from .brokers import original, original_three, our_three, ours
 from .case import Case
-from .cases import FAMILIES, cases_of
+from .cases import FAMILIES, ON_ONE, ON_THREE, cases_of
 from .run import Broker, SetupFailed, first_difference, run
+from .states import prepared
 
 
 def main() -> int:
@@ -31,24 +32,32 @@ def main() -> int:
     args = parser.parse_args()
     chosen = args.families or list(FAMILIES)
     texts: dict[str, list[str]] = {}
-    with (
-        tempfile.TemporaryDirectory(prefix="kafkalike-differential-") as folder,
-        (ours if args.ours else original)(Path(folder) / "broker") as broker,
-    ):
-        for family in chosen:
-            wanted = [case for case in cases_of(family) if args.only in case.name]
-            if args.new:
-                known = facts.load(family)
-                wanted = [case for case in wanted if case.name not in known]
-            begin = time.monotonic()
-            if args.ours:
-                compare(broker, family, wanted, texts)
-            else:
-                keep(broker, family, wanted, texts)
-            print(f"{family}: {len(wanted)} cases, {time.monotonic() - begin:.1f} s", flush=True)
+    for families, starters in ((ON_ONE, (ours, original)), (ON_THREE, (our_three, original_three))):
+        wanted = [family for family in chosen if family in families]
+        if not wanted:
+            continue
+        with (
+            tempfile.TemporaryDirectory(prefix="kafkalike-differential-") as folder,
+            starters[0 if args.ours else 1](Path(folder) / "broker") as broker,
+        ):
+            for family in wanted:
+                ask_family(broker, family, args, texts)
     if args.texts:
         args.texts.write_text(json.dumps(texts, indent=1))
     return 0
+
+
+def ask_family(
+    broker: Broker, family: str, args: argparse.Namespace, texts: dict[str, list[str]]
+) -> None:
+    wanted = [case for case in cases_of(family) if args.only in case.name]
+    if args.new:
+        known = facts.load(family)
+        wanted = [case for case in wanted if case.name not in known]
+    begin = time.monotonic()
+    with prepared(broker, family, wanted):
+        (compare if args.ours else keep)(broker, family, wanted, texts)
+    print(f"{family}: {len(wanted)} cases, {time.monotonic() - begin:.1f} s", flush=True)
 
 
 def keep(broker: Broker, family: str, cases: list[Case], texts: dict[str, list[str]]) -> None:

@@ -1,12 +1,15 @@
 """Runs cases against a broker and gives their answers as plain data."""
 
+import dataclasses
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from kafkalike.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from kafkalike.messages.metadata import MetadataResponse
+from kafkalike.messages.cluster import AlterPartitionReassignmentsRequest
+from kafkalike.messages.fetch import FetchRequest
+from kafkalike.messages.metadata import MetadataRequest, MetadataResponse
 from kafkalike.messages.produce import ProduceRequest
 from kafkalike.messages.topics import (
     CreateTopicsRequest,
@@ -16,9 +19,24 @@ from kafkalike.messages.topics import (
 from kafkalike.protocol.headers import decode_response_header
 from kafkalike.protocol.primitives import MalformedMessage
 from kafkalike.protocol.struct import Response
+from tests.clusters import Cluster
 
-from .case import Ask, Await, Case, Names, Raw, Step, Topic, frame, head, response_of, sized
+from .case import (
+    NEW_EPOCH,
+    Ask,
+    Await,
+    Case,
+    Names,
+    Raw,
+    Step,
+    Topic,
+    frame,
+    head,
+    response_of,
+    sized,
+)
 from .normal import Json, Normaliser
+from .tree import ClusterTree
 from .wire import PATIENCE_S, SILENCE_S, Closed, Connection, Silence
 
 CREATE_VERSION: Final = 7
@@ -27,18 +45,25 @@ TOPIC_EXISTS: Final = 36
 NO_BROKER_YET: Final = (38, 41)
 NOT_YET: Final = (3, 5, 6, 72, 100)
 
+Place = tuple[int, str]
+"""Of a connection: broker, and a name."""
+
+FIRST: Final = (1, "")
+
 Tamper = Callable[[Response, int], Response]
 """Changes a decoded answer on its way to the comparison, to see whether that is found."""
 
 
 @dataclass(slots=True)
 class Broker:
-    """A running broker.  `replaced`: texts of this run and what stands for them in facts."""
+    """A running broker, or several.  `replaced`: texts of this run and what facts say for them."""
 
-    port: int
+    cluster: Cluster
     replaced: Mapping[str, str] = field(default_factory=dict)
     made: dict[str, bytes] = field(default_factory=dict)
     """Shared topics that exist, with their ids."""
+    absent: set[int] = field(default_factory=set)
+    """Brokers that do not serve at the moment."""
 
 
 @dataclass(slots=True)
@@ -60,10 +85,12 @@ class Runner:
         self._broker = broker
         self._case = case
         self._tamper = tamper
-        self._names = Names()
+        cluster = broker.cluster
+        dirs = {number: [str(path) for path in cluster.dirs(number)] for number in cluster.ports}
+        self._names = Names(cluster.ports, ClusterTree(cluster.zookeeper), dirs)
         self._normal = Normaliser(case, broker.replaced)
-        self._connections: dict[str, Connection] = {}
-        self._parked: dict[str, tuple[type[Response], int, int]] = {}
+        self._connections: dict[Place, Connection] = {}
+        self._parked: dict[Place, tuple[type[Response], int, int]] = {}
         self._correlation_id = 0
 
     def run(self) -> Outcome:
@@ -79,19 +106,22 @@ class Runner:
                 if isinstance(before, Topic):
                     self._make(before)
                 else:
-                    self._ask(before)
+                    self.ask(before)
             try:
                 for step in case.steps:
                     answers.append(self._take(step))
             finally:
                 for after in case.cleanup:
-                    self._ask(after)
+                    self.ask(after)
         except (Closed, Silence) as error:
             raise SetupFailed(f"{case.name}: {error!r}") from error
         finally:
-            for via in list(self._connections):
-                self._drop(via)
+            self.close()
         return Outcome(answers, self._normal.texts)
+
+    def close(self) -> None:
+        for place in list(self._connections):
+            self._drop(place)
 
     def _take(self, step: Step) -> Json:
         if isinstance(step, Raw):
@@ -100,14 +130,15 @@ class Runner:
 
     # -- the connection ------------------------------------------------------------------------
 
-    def _connected(self, via: str = "") -> Connection:
-        connection = self._connections.get(via)
+    def _connected(self, place: Place = FIRST) -> Connection:
+        connection = self._connections.get(place)
         if connection is None:
-            connection = self._connections[via] = Connection(self._broker.port)
+            port = self._broker.cluster.ports[place[0]]
+            connection = self._connections[place] = Connection(port)
         return connection
 
-    def _drop(self, via: str = "") -> None:
-        connection = self._connections.pop(via, None)
+    def _drop(self, place: Place = FIRST) -> None:
+        connection = self._connections.pop(place, None)
         if connection is not None:
             connection.close()
 
@@ -116,14 +147,14 @@ class Runner:
     def _step(self, step: Ask | Await) -> Json:
         try:
             if isinstance(step, Await):
-                answer, version, body = self._awaited(step.via)
+                answer, version, body = self._awaited((step.to, step.via))
             else:
                 answer, version, body = self._patiently(step)
         except Closed:
-            self._drop(step.via)
+            self._drop((step.to, step.via))
             return "closed"
         except Silence:
-            self._drop(step.via)
+            self._drop((step.to, step.via))
             return "silence"
         if answer is None:
             return "sent"
@@ -148,7 +179,8 @@ class Runner:
             body = answer.encode(version)
         return self._normal.message(answer, version, body)
 
-    def _ask(self, step: Ask) -> Any:
+    def ask(self, step: Ask) -> Any:
+        """Outside of a case."""
         answer, _, _ = self._patiently(step)
         return answer
 
@@ -157,18 +189,19 @@ class Runner:
         version = step.version
         self._correlation_id += 1
         content = head(message.api_key, version, self._correlation_id, step.client_id)
-        connection = self._connected(step.via)
+        place = (step.to, step.via)
+        connection = self._connected(place)
         connection.send(sized(content + message.encode(version)))
         if not step.answered:
             expected = (response_of(type(message)), version, self._correlation_id)
-            self._parked[step.via] = expected
+            self._parked[place] = expected
             return None, version, b""
         received = connection.receive(SILENCE_S if self._case.differs else PATIENCE_S)
         return self._decode(received, response_of(type(message)), version, self._correlation_id)
 
-    def _awaited(self, via: str) -> tuple[Any, int, bytes | memoryview]:
-        response, version, correlation_id = self._parked.pop(via)
-        received = self._connected(via).receive(PATIENCE_S)
+    def _awaited(self, place: Place) -> tuple[Any, int, bytes | memoryview]:
+        response, version, correlation_id = self._parked.pop(place)
+        received = self._connected(place).receive(PATIENCE_S)
         return self._decode(received, response, version, correlation_id)
 
     def _decode(
@@ -233,47 +266,131 @@ class Runner:
 
     def _make(self, topic: Topic) -> None:
         create = CreateTopicsRequest.CreatableTopic
-        message = CreateTopicsRequest(
-            topics=[
-                create(
-                    name=topic.name,
-                    num_partitions=topic.partitions,
-                    replication_factor=1,
-                    configs=[
-                        create.CreatableTopicConfig(name=key, value=value)
-                        for key, value in topic.config.items()
-                    ],
-                )
+        wanted = create(
+            name=topic.name,
+            num_partitions=-1 if topic.replicas else topic.partitions,
+            replication_factor=-1 if topic.replicas else 1,
+            assignments=[
+                create.CreatableReplicaAssignment(partition_index=number, broker_ids=list(replicas))
+                for number, replicas in enumerate(topic.replicas)
             ],
-            timeout_ms=30_000,
+            configs=[
+                create.CreatableTopicConfig(name=key, value=value)
+                for key, value in topic.config.items()
+            ],
         )
+        message = CreateTopicsRequest(topics=[wanted], timeout_ms=30_000)
         deadline = time.monotonic() + SETUP_LIMIT_S
         while True:
-            answer = self._ask(Ask(message, CREATE_VERSION))
+            answer = self.ask(Ask(message, CREATE_VERSION))
             code = answer.topics[0].error_code
             if code == TOPIC_EXISTS:  # from an earlier run
-                self._ask(Ask(DeleteTopicsRequest(topic_names=[topic.name], timeout_ms=30_000), 5))
+                self.ask(Ask(DeleteTopicsRequest(topic_names=[topic.name], timeout_ms=30_000), 5))
             elif code not in NO_BROKER_YET or time.monotonic() > deadline:
                 break
             time.sleep(0.02)
         if answer.topics[0].error_code:
             raise SetupFailed(f"{topic.name}: {answer.topics[0]}")
-        for partition in range(topic.partitions):
+        if topic.replicas:
+            self._settle(topic)
+        for partition in range(topic.count):
             for batch in topic.batches.get(partition, ()):
-                self._append(topic.name, partition, batch)
+                if batch == NEW_EPOCH:
+                    self._new_epoch(topic, partition)
+                else:
+                    self._append(topic, partition, batch)
+        if topic.batches and topic.replicas:
+            self._read_by_all(topic)
 
-    def _append(self, topic: str, partition: int, records: bytes) -> None:
+    def _new_epoch(self, topic: Topic, partition: int) -> None:
+        """The leader stays, its followers change their order.
+
+        They know the high watermark before: the original would not tell them in the new epoch.
+        """
+        self._read_by_all(topic)
+        look = Ask(look_at(topic.name), 12)
+
+        def found(answer: Any) -> Any:
+            (part,) = (p for p in answer.topics[0].partitions if p.partition_index == partition)
+            return part
+
+        before = found(self.ask(look))
+        leader, *others = before.replica_nodes
+        wanted = [leader, *reversed(others)]
+        move = AlterPartitionReassignmentsRequest.ReassignableTopic
+        part = move.ReassignablePartition(partition_index=partition, replicas=wanted)
+        request = AlterPartitionReassignmentsRequest(
+            topics=[move(name=topic.name, partitions=[part])], timeout_ms=30_000
+        )
+        self.ask(Ask(request, 0))
+
+        def moved(answer: Any) -> bool:
+            after = found(answer)
+            return bool(after.replica_nodes == wanted and after.leader_epoch > before.leader_epoch)
+
+        for broker_id in self._present():
+            self.ask(dataclasses.replace(look, until=moved, to=broker_id))
+
+    def _present(self) -> list[int]:
+        return [n for n in self._broker.cluster.ports if n not in self._broker.absent]
+
+    def _settle(self, topic: Topic) -> None:
+        """Until every broker says that all replicas are in sync."""
+        wanted = [list(replicas) for replicas in topic.replicas]
+        message = look_at(topic.name)
+
+        def settled(answer: MetadataResponse) -> bool:
+            partitions = sorted(answer.topics[0].partitions, key=lambda one: one.partition_index)
+            return [p.replica_nodes for p in partitions] == wanted and not any(
+                p.error_code or set(p.isr_nodes) != set(p.replica_nodes) for p in partitions
+            )
+
+        for broker_id in self._present():
+            answer = self.ask(Ask(message, 12, until=settled, to=broker_id))
+            if not settled(answer):
+                raise SetupFailed(f"{topic.name} on broker {broker_id}: {answer.topics}")
+
+    def _read_by_all(self, topic: Topic) -> None:
+        """Until every replica lets consumers read all of its partition."""
+        _Wanted = FetchRequest.FetchTopic
+        for number, replicas in enumerate(topic.replicas):
+            part = _Wanted.FetchPartition(partition=number, fetch_offset=0, partition_max_bytes=1)
+            message = FetchRequest(topics=[_Wanted(topic=topic.name, partitions=[part])])
+            end = 0
+
+            def reached(answer: Any) -> bool:
+                return bool(answer.responses[0].partitions[0].high_watermark >= end)  # noqa: B023
+
+            for broker_id in replicas:
+                if broker_id in self._broker.absent:
+                    continue
+                ask = Ask(message, 11, until=reached, to=broker_id)
+                answer = self.ask(ask)
+                end = answer.responses[0].partitions[0].high_watermark
+                if not reached(answer):
+                    raise SetupFailed(f"{topic.name}: broker {broker_id} lags: {answer}")
+
+    def _append(self, topic: Topic, partition: int, records: bytes) -> None:
         deadline = time.monotonic() + SETUP_LIMIT_S
-        message = produce(topic, records, partition=partition)
+        message = produce(topic.name, records, partition=partition)
+        leader = topic.replicas[partition][0] if topic.replicas else 1
         version = 11 if records[16] == 2 else 2
         while True:
-            answer = self._ask(Ask(message, version))
+            answer = self.ask(Ask(message, version, to=leader))
             code = answer.responses[0].partition_responses[0].error_code
             if code == 0:
                 return
             if code not in NOT_YET or time.monotonic() > deadline:
                 raise SetupFailed(f"{self._case.name}: produce gave {code}")
             time.sleep(0.01)
+
+
+def look_at(*topics: str) -> MetadataRequest:
+    """Metadata of these topics."""
+    return MetadataRequest(
+        topics=[MetadataRequest.MetadataRequestTopic(name=topic) for topic in topics],
+        allow_auto_topic_creation=False,
+    )
 
 
 def produce(

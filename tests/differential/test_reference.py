@@ -5,23 +5,34 @@ import random
 import pytest
 
 from . import facts
-from .cases import FAMILIES, cases_of
+from .cases import ON_ONE, ON_THREE, cases_of
 from .run import Broker, first_difference, run
+from .states import prepared
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]
 
 SAMPLE = 40
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", ON_ONE)
 def test_facts_hold(family: str, original_broker: Broker) -> None:
+    check(family, original_broker)
+
+
+@pytest.mark.parametrize("family", ON_THREE)
+def test_facts_hold_on_three(family: str, original_brokers: Broker) -> None:
+    check(family, original_brokers)
+
+
+def check(family: str, broker: Broker) -> None:
     known = facts.load(family)
     cases = [case for case in cases_of(family) if not case.differs]
     chosen = random.Random(family).sample(cases, min(SAMPLE, len(cases)))
     wrong = []
-    for case in chosen:
-        found = facts.fact_of(run(original_broker, case))
-        difference = first_difference(known[case.name].answers, found.answers)
-        if difference:
-            wrong.append(f"{case.name}: {difference}")
+    with prepared(broker, family, chosen):
+        for case in chosen:
+            found = facts.fact_of(run(broker, case))
+            difference = first_difference(known[case.name].answers, found.answers)
+            if difference:
+                wrong.append(f"{case.name}: {difference}")
     assert not wrong, "\n".join(wrong)

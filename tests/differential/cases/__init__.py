@@ -6,7 +6,7 @@ from typing import Final
 
 from ..case import Case
 
-FAMILIES: Final = (
+ON_ONE: Final = (
     "api_versions",
     "transport",
     "metadata",
@@ -25,6 +25,19 @@ FAMILIES: Final = (
     "groups",
     "group_offsets",
 )
+"""Asked of a broker that is alone."""
+
+ON_THREE: Final = (
+    "replicated",
+    "moves",
+    "orders",
+    "broker_lost",
+    "broker_frozen",
+    "broker_leaving",
+)
+"""Asked of three brokers; `states.py` says what has happened to one of them."""
+
+FAMILIES: Final = ON_ONE + ON_THREE
 
 
 @cache
