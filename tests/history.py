@@ -114,11 +114,11 @@ ROWS: Final = (
                 "            fork = None\n",
                 by=[
                     REPLICA + "test_failover.py::test_kip_279_fast_double_failover",
-                    REPLICA + "test_failover.py::test_kip_279_chain_of_empty_epochs",
                     REPLICA + "test_fetch.py::test_divergence_is_told_instead_of_records",
                 ],
             ),
         ),
+        also=(REPLICA + "test_failover.py::test_kip_279_chain_of_empty_epochs",),
     ),
     Row(
         ("KAFKA-7164",),

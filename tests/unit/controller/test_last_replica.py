@@ -341,11 +341,15 @@ def test_while_min_isr_was_1_the_last_one_may_have_acknowledged_alone(entity: st
 
 
 def test_min_isr_that_is_1_now() -> None:
-    world = cluster()
+    """By a default in files, which leaves no trace in ZooKeeper."""
+    world = cluster(None)
+    for broker in world.brokers.values():
+        broker.min_isr_default = 2
     broker_3_leaves(world)
+    assert "kafkalike_former_isr" in payload(world)
     come_back(world, 3, whole=[S0])
-    path = paths.topic_config("s")
-    world.coordination.set(path, encode_config({"min.insync.replicas": "1"}))
+    for broker in world.brokers.values():
+        broker.min_isr_default = 1
     broker_2_loses_records(world)
     assert world.leader("s") == 2
 

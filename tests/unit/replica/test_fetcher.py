@@ -462,8 +462,13 @@ def test_leader_without_room_for_a_session_is_asked_for_everything_each_time(
 # -- answers that come too late ----------------------------------------------------------------
 
 
-def test_kafka_7786_answer_for_an_older_epoch_changes_nothing(world: World) -> None:
+@pytest.mark.parametrize("in_session", [False, True])
+def test_kafka_7786_answer_for_an_older_epoch_changes_nothing(
+    world: World, in_session: bool
+) -> None:
     world.follow(epoch=1)
+    if in_session:
+        world.answer()
     world.broker.order(leader=2, epoch=2, replicas=[1, 2])
     world.answer(records=batch("a"), high_watermark=1)
     assert world.broker.log().log_end_offset == 0
@@ -478,6 +483,7 @@ def test_kafka_13141_answer_with_diverging_epoch_for_an_older_epoch_changes_noth
     world.broker.replicas.fetchers.remove([T0])
     world.broker.replicas.fetchers.add([world.broker.partition()])
     world.answer()
+    world.answer()  # now in a session, whose answers need not be complete
     world.broker.order(leader=2, epoch=2, replicas=[1, 2])
     world.answer(diverging=(0, 0))
     assert world.broker.log().log_end_offset == 1
