@@ -364,13 +364,23 @@ ROWS: Final = (
         (
             guard(
                 "broker/replica/partition.py",
-                "        ) and self._world.is_alive(replica.broker_id)\n",
-                "        )\n",
+                "            now_s <= max(self.last_fetch_s, self.reset_s)\n",
+                "            now_s <= self.last_fetch_s\n",
                 by=[
-                    REPLICA + "test_failover.py::"
-                    "test_kafka_15021_shutting_down_replica_does_not_hold_up_acknowledgements",
+                    REPLICA + "test_failover.py::test_kafka_15021_shutting_down_replica_does_not"
+                    "_count_for_what_it_fetched_before",
                 ],
             ),
+            guard(
+                "broker/replica/partition.py",
+                "        ) and self._world.is_alive(replica.broker_id)\n",
+                "        )\n",
+                by=[REPLICA + "test_isr.py::test_its_death_sets_the_high_watermark_free"],
+            ),
+        ),
+        also=(
+            REPLICA + "test_failover.py::"
+            "test_kafka_15021_shutting_down_replica_does_not_hold_up_acknowledgements",
         ),
     ),
     Row(
