@@ -613,8 +613,8 @@ def _lonely(random: SimRandom) -> Scenario:
     )
     return Scenario(
         ClusterSpec(BROKERS, {"replica.lag.time.max.ms": "1000"}),
-        (_topic(6),),
-        (_plain(acks=[-1], producers=1, consumers=0, interval_ms=2000, patience_ms=1570),),
+        (_topic(1),),
+        (_plain(acks=[-1], producers=1, consumers=0, interval_ms=1500, patience_ms=1570),),
         faults,
         17_000,
     )
