@@ -41,7 +41,7 @@ from kafkalike.types import TopicPartition
 
 from .support import GROUP, Call, World, join_call, topic_id
 
-RUNS = int(os.environ.get("KAFKALIKE_RUNS", "200"))
+RUNS = int(os.environ.get("KAFKALIKE_RUNS", "100"))
 BATCH = 50
 STEPS = 70
 SESSION_MS = 6000
