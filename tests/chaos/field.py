@@ -65,6 +65,7 @@ class ChaosBroker(BrokerProcess):
             "kafkalike.journal.dir": str(base / "journal"),
         }
         self.started_s = 0.0
+        self._log_bytes = 0
         self.ready_after_s: float | None = None
         """How long the last start took, once that is known."""
         self.wanted = False
@@ -77,8 +78,14 @@ class ChaosBroker(BrokerProcess):
         self._reap()
         self.started_s = time.monotonic()
         self.ready_after_s = None
+        self._log_bytes = self.log_path.stat().st_size if self.log_path.exists() else 0
         self.wanted = True
         super().launch()
+
+    @property
+    def has_begun(self) -> bool:
+        """Its program has been loaded: before its first line there is nothing but the machine."""
+        return self.log_path.exists() and self.log_path.stat().st_size > self._log_bytes
 
     def _reap(self) -> None:
         if self._process is not None and self._process.poll() is not None:
@@ -229,6 +236,10 @@ class Field:
 
     # Health.
 
+    def starved(self) -> bool:
+        """The machine does not get round to loading the programs of brokers."""
+        return any(b.runs and not b.has_begun for b in self.brokers.values())
+
     def revive(self) -> None:
         """Start again what ended by itself, and keep it in mind."""
         for broker in self.brokers.values():
@@ -308,14 +319,28 @@ class Field:
         return found
 
 
-def wait_for(probe: Callable[[], str | None], limit_s: float, pause_s: float = 0.1) -> float:
-    """Seconds until `probe` has nothing to say any more.  Raises TimeoutError with its last word."""
+def wait_for(
+    probe: Callable[[], str | None],
+    limit_s: float,
+    pause_s: float = 0.1,
+    *,
+    stands_still: Callable[[], bool] = lambda: False,
+) -> float:
+    """Seconds until `probe` has nothing to say any more.  Raises TimeoutError with its last word.
+
+    Time in which the machine `stands_still` does not count.
+    """
     begun = time.monotonic()
+    spent_s, before = 0.0, begun
     while True:
         last = probe()
+        now = time.monotonic()
         if last is None:
-            return time.monotonic() - begun
-        if time.monotonic() - begun > limit_s:
+            return now - begun
+        if not stands_still():
+            spent_s += now - before
+        before = now
+        if spent_s > limit_s:
             raise TimeoutError(f"after {limit_s:g} s: {last}")
         time.sleep(pause_s)
 

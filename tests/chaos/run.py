@@ -194,12 +194,12 @@ class Run:
         begun = time.monotonic()
         limit_s = self.options.heal_limit_s
         try:
-            wait_for(self.field.trouble, limit_s)
+            wait_for(self.field.trouble, limit_s, stands_still=self.field.starved)
             cluster_s = time.monotonic() - begun
             since = begun
             wait_for(
                 lambda: progress_since(self.producers, since, self.options.partitions),
-                max(1.0, limit_s - cluster_s),
+                limit_s,
             )
             self.report.heals_s.append(time.monotonic() - begun)
             self.say(
