@@ -207,6 +207,14 @@ class Story:
 
         return self.do(DescribeGroupsRequest(groups=[self.group]), 5, until=there)
 
+    def wait_for_members(self, count: int) -> "Story":
+        """Describe until the group has so many members."""
+
+        def there(answer: Any) -> bool:
+            return len(answer.groups[0].members) == count
+
+        return self.do(DescribeGroupsRequest(groups=[self.group]), 5, until=there)
+
     def listed(self, *states: str, version: int = 5) -> "Story":
         return self.do(ListGroupsRequest(states_filter=list(states)), version)
 
@@ -250,6 +258,9 @@ def cases() -> Iterator[Case]:
     yield named_twice()
     yield without_client_id()
     yield static_from_elsewhere()
+    yield of_all_versions()
+    yield from waiting_and_gone()
+    yield too_large()
     for version in (0,):
         heartbeat = ConsumerGroupHeartbeatRequest(group_id="groups-new", rebalance_timeout_ms=1000)
         yield Case(f"consumer-group-heartbeat-v{version}", [Ask(heartbeat, version)])
@@ -279,6 +290,86 @@ def static_from_elsewhere() -> Case:
     story.join(None, instance="i", client_id="another").learned("a2").describe()
     story.join("a2", instance="i", client_id="third", session_ms=10_000).describe()
     return story.case("group-static-from-elsewhere")
+
+
+def of_all_versions() -> Case:
+    """Members of one group that speak JoinGroup 9, 5, 3 and 0, each with calls as old."""
+    story = Story("groups-mixed")
+    story.enter("a").sync("a", ["a"])
+    ages = {"b": (5, 3, 3), "c": (3, 2, 2), "d": (0, 0, 0)}
+    for who, (join, _, _) in ages.items():
+        if join >= 4:
+            story.join(None, version=join).join(
+                who, learn=who, version=join, via=who, answered=False
+            )
+        else:
+            story.join(None, version=join, via=who, answered=False)
+        story.wait_for_members(2 + list(ages).index(who))
+    story.beat("a").join("a")
+    for who in ages:
+        story.take(who).learned(who)
+    story.describe()
+    for who, (_, sync, _) in ages.items():
+        story.sync(who, version=sync, via=who, answered=False)
+    story.sync("a", ["a", "b", "c", "d"])
+    for who in ages:
+        story.take(who)
+    story.describe()
+    for who, (join, _, beat) in ages.items():
+        story.beat(who, version=beat).join(who, version=join)
+    for who, (_, _, leave) in ages.items():
+        story.leave((who, None), version=leave)
+    return story.describe().case("group-of-mixed-versions")
+
+
+def waiting_and_gone() -> Iterator[Case]:
+    """Calls that wait when their member is fenced or removed."""
+    story = Story("groups-fenced-join")
+    story.enter("a").sync("a", ["a"])
+    story.join(None, instance="i", via="b", answered=False).wait_for("PreparingRebalance")
+    story.join(None, instance="i", via="c", answered=False).take("b")
+    story.join("a").take("c").learned("c").describe()
+    yield story.case("group-fenced-while-it-joins")
+
+    story = Story("groups-fenced-sync")
+    story.enter("a").join(None, instance="i", via="b", answered=False)
+    story.wait_for("PreparingRebalance").join("a").take("b").learned("b")
+    story.sync("b", instance="i", via="b", answered=False).describe()
+    story.join(None, instance="i", via="c", answered=False).take("b").describe()
+    story.beat("a").join("a").take("c").learned("c").describe()
+    yield story.case("group-fenced-while-it-syncs")
+
+    story = Story("groups-removed-join")
+    story.enter("a").sync("a", ["a"])
+    story.join(None, instance="i", via="b", answered=False).wait_for("PreparingRebalance")
+    story.leave((None, "i")).take("b").describe().join("a").describe()
+    yield story.case("group-removed-while-it-joins")
+
+    story = pair("removed-sync")
+    story.learned("b").sync("b", via="b", answered=False)
+    story.leave(("b", None)).take("b").describe()
+    yield story.case(
+        "group-removed-while-it-syncs", differs="SyncGroup that waits when its member leaves"
+    )
+
+
+def too_large() -> Case:
+    """An assignment that no batch of the groups' topic can hold."""
+    story = Story("groups-large")
+    story.enter("a")
+
+    def message(names: Names) -> SyncGroupRequest:
+        return SyncGroupRequest(
+            group_id=story.group,
+            generation_id=story.generation(names),
+            member_id=story.member_id("a"),
+            protocol_type="consumer",
+            protocol_name="range",
+            assignments=[_Assigned(member_id=story.member_id("a"), assignment=bytes(2 << 20))],
+        )
+
+    story.do(message, 5).describe().beat("a").join("a").sync("a", ["a"]).describe()
+    return story.case("group-assignment-too-large")
 
 
 def finding() -> Iterator[Case]:
