@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final, Protocol
 
-from tests.integration.brokers import ROOT, BrokerProcess, die_with_parent
-from tests.reference_kafka import ReferenceKafka, free_port
+from tests.integration.brokers import ROOT, BrokerProcess
+from tests.reference_kafka import ReferenceKafka, die_with_parent, free_port
 
 START_LIMIT_S: Final = 60.0
 STOP_LIMIT_S: Final = 30.0
