@@ -69,4 +69,3 @@ def _serves(port: int) -> bool:
     with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1.0):
         return True
     return False
-
