@@ -794,7 +794,12 @@ class Log:
     # -- truncation ----------------------------------------------------------------------------
 
     def truncate_to(self, offset: int) -> bool:
-        """Remove whole batches so that the log ends at or below `offset`; True when bytes went."""
+        """Remove whole batches so that the log ends at or below `offset`; True when bytes went.
+
+        It then ends where its last batch ends.  Where that is below `offset`, going on at `offset`
+        would leave a hole that looks like records: what a batch across the cut held, or what stood
+        where a damaged base offset (no checksum covers it) was taken for a later one.
+        """
         if offset < 0:
             raise ValueError(f"cannot truncate {self.topic_partition} to {offset}")
         self.directory.check_online()
@@ -823,6 +828,7 @@ class Log:
         self._active = self._segments[-1]
         self._remove_segments(removed, 0.0)
         self._active.truncate_to(offset, self.config.segment_index_bytes)
+        offset = max(min(offset, self._active.next_offset()), min(offset, self.log_start_offset))
         _logger.info("truncated partition=%s offset=%d", self.topic_partition, offset)
         self.log_end_offset = offset
         self.log_start_offset = min(self.log_start_offset, offset)

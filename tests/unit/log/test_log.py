@@ -408,13 +408,25 @@ def test_truncation_removes_whole_batches(world: World) -> None:
     assert log.recovery_point == 16
     log.update_high_watermark(16)
     assert log.truncate_to(9)
-    assert log.log_end_offset == 9
-    assert log.high_watermark == 9
-    assert log.recovery_point == 9
     # Offset 8 went with its batch: the next leader sends it again.
+    assert log.log_end_offset == 8
+    assert log.high_watermark == 8
+    assert log.recovery_point == 8
     assert [offset for offset, _ in contents(log)] == list(range(8))
-    assert log.leader_epochs == [(0, 0), (1, 4), (2, 8)]
+    assert log.leader_epochs == [(0, 0), (1, 4)]
     assert names(world, ".deleted") == []
+
+
+def test_truncation_leaves_no_hole_behind_a_damaged_base_offset(world: World) -> None:
+    """A power cut flipped a bit there: the batch looks like a much later one, and none follows."""
+    log = world.load()
+    for n in range(5):
+        append(log, f"v{n}", epoch=3)
+    log.append_as_follower(batch("v5", base_offset=5 + (1 << 27), epoch=3))
+    assert log.log_end_offset == 6 + (1 << 27)
+    assert log.truncate_to(400)  # where the leader's epoch 3 ends
+    assert log.log_end_offset == 5
+    assert [offset for offset, _ in contents(log)] == list(range(5))
 
 
 def test_truncation_at_or_above_the_end_only_drops_empty_epochs(log: Log) -> None:
@@ -476,10 +488,10 @@ def test_truncating_anywhere_leaves_a_prefix_of_batches(
     log.truncate_to(target)
     whole = max(end for end in ends if end <= target)
     assert [o for o, _ in contents(log)] == list(range(whole))
-    assert log.log_end_offset == target
-    follow = batch("next", base_offset=target, epoch=1)
+    assert log.log_end_offset == whole
+    follow = batch("next", base_offset=whole, epoch=1)
     log.append_as_follower(follow)
-    assert contents(log)[-1] == (target, b"next")
+    assert contents(log)[-1] == (whole, b"next")
 
 
 # -- log start and retention -------------------------------------------------------------------
