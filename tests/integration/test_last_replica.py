@@ -79,9 +79,9 @@ def make_topic(cluster: BrokerCluster) -> None:
     admin("topics", "create", "--bootstrap-server", cluster.bootstrap, *words)
     for value in clients.payloads(COUNT):
         clients.produce(cluster.bootstrap, TOPIC, [value], partition=0, linger_ms=0)
-    for broker_id in (2, 3):
-        path = cluster[broker_id].data / "replication-offset-checkpoint"
-        eventually(lambda path=path: f"{TOPIC} 0 {COUNT}" in path.read_text(), 60, what=str(path))
+    paths = [cluster[n].data / "replication-offset-checkpoint" for n in (2, 3)]
+    entry = f"{TOPIC} 0 {COUNT}"
+    eventually(lambda: all(entry in path.read_text() for path in paths), 60, what="checkpoints")
 
 
 def lose_power(broker: BrokerProcess) -> None:

@@ -100,7 +100,7 @@ def test_the_registration_carries_them_once() -> None:
 
     def registered() -> dict[str, Any]:
         world.run(presence.register())
-        value = json.loads(world.zookeeper.get(paths.broker(ME)))
+        value = json.loads(world.zookeeper.get(paths.broker(ME)) or b"")
         return {key: value[key] for key in value if key.startswith("kafkalike")}
 
     assert registered() == {}

@@ -49,8 +49,8 @@ def known(
     for broker_id, broker in list(context.brokers.items()):
         info = replace(
             broker.info,
-            short_logs={T0: short[broker_id]} if broker_id in (short or {}) else {},
-            whole_logs={T0: whole[broker_id]} if broker_id in (whole or {}) else {},
+            short_logs={T0: short[broker_id]} if short and broker_id in short else {},
+            whole_logs={T0: whole[broker_id]} if whole and broker_id in whole else {},
         )
         context.brokers[broker_id] = Broker(broker_id, broker.epoch, info)
     context.last_epochs.update({1: 101, 2: 102, 3: 103})
@@ -187,8 +187,14 @@ def cluster(min_isr: str | None = "2", count: int = 3, **settings: Any) -> World
     return world
 
 
+def data_of(world: World, path: str) -> bytes:
+    data = world.coordination.get(path)
+    assert data is not None
+    return data
+
+
 def payload(world: World, topic: str = "s") -> dict[str, Any]:
-    value = json.loads(world.coordination.get(paths.partition_state(topic, 0)))
+    value = json.loads(data_of(world, paths.partition_state(topic, 0)))
     assert isinstance(value, dict)
     return value
 
@@ -220,8 +226,8 @@ def test_the_payload_is_kafkas_where_nothing_is_to_say() -> None:
         ]
     world = cluster("2")
     rejoin(world, "s", 3)
-    assert b"kafkalike" not in world.coordination.get(paths.partition_state("s", 0))
-    assert b"kafkalike" not in world.coordination.get(paths.broker(2))
+    assert b"kafkalike" not in data_of(world, paths.partition_state("s", 0))
+    assert b"kafkalike" not in data_of(world, paths.broker(2))
 
 
 def test_the_state_names_who_left_until_somebody_joins() -> None:

@@ -33,7 +33,7 @@ WATCHED = (
 @pytest.mark.parametrize("event", WATCHED, ids=lambda event: event.__name__)
 def test_kafka_5502_what_a_watch_reports_carries_no_state(event: type) -> None:
     """It says where to look: at most the name of a broker or a topic."""
-    assert {field.name for field in fields(event)} <= {"broker_id", "topic"}  # type: ignore[arg-type]
+    assert {field.name for field in fields(event)} <= {"broker_id", "topic"}
     assert set(get_type_hints(event).values()) <= {int, str}
 
 
@@ -60,7 +60,7 @@ def test_kafka_5502_the_controller_acts_on_what_is_there_when_it_looks() -> None
     assert world.brokers[1].alive == [1, 2, 3]
     world.check_agreement()
     world.coordination.set(
-        path, TopicInfo(grown.partitions | {2: ReplicaAssignment((3,))}, info.topic_id).encode()
+        path, TopicInfo({**grown.partitions, 2: ReplicaAssignment((3,))}, info.topic_id).encode()
     )
     world.brokers[4].start()
     world.settle(10.0)
