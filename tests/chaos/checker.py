@@ -92,8 +92,7 @@ def check(evidence: Evidence) -> Outcomes:
             continue
         for rule, text in compare(where, replicas, mark):
             tell(rule, text)
-        first = replicas[min(replicas)]
-        log, problems = read_log(where, first, mark)
+        log, problems = read_log(where, best_of(replicas, mark), mark)
         for rule, text in problems:
             tell(rule, text)
         logs[partition] = log
@@ -159,6 +158,17 @@ def compare(where: str, replicas: Mapping[int, Replica], mark: int) -> Problems:
                 f"{where}: brokers {model} and {broker} differ from byte {at} on, "
                 f"batch {_batch_at(replicas[model], at)} and {_batch_at(replicas[broker], at)}",
             )
+
+
+def best_of(replicas: Mapping[int, Replica], mark: int) -> Replica:
+    """The one to hold histories against: whole if there is such a one, for clear findings."""
+    for _, replica in sorted(replicas.items()):
+        try:
+            end_below(replica, mark)
+        except (Short, BadLog):
+            continue
+        return replica
+    return replicas[min(replicas)]
 
 
 class Short(Exception):

@@ -147,6 +147,11 @@ def lose_one_replica(scene: Scene) -> None:
     scene.replica(2, log_of(GOOD[:2]))
 
 
+def hole_in_the_first_replica(scene: Scene) -> None:
+    data = log_of(GOOD)
+    scene.replica(1, data[: len(log_of(GOOD[:1]))] + data[len(log_of(GOOD[:2])) :])
+
+
 def other_record(scene: Scene) -> None:
     scene.acks("b", [(0, 1), (1, 4)])
 
@@ -271,6 +276,7 @@ def producer_vanished(scene: Scene) -> None:
 SPOILED: list[tuple[Callable[[Scene], None], set[str]]] = [
     (lose_the_end, {"lost", "read"}),
     (lose_one_replica, {"lost"}),
+    (hole_in_the_first_replica, {"invented"}),
     (other_record, {"lost"}),
     (two_at_one_offset, {"lost", "reordered"}),
     (twice, {"duplicate"}),
