@@ -108,7 +108,8 @@ def check(evidence: Evidence) -> Outcomes:
         len(offsets & logs.get(partition, {}).keys()) for partition, offsets in acknowledged.items()
     )
     if evidence.reader is not None:
-        for rule, text in check_reader(evidence.reader, logs, outcomes):
+        marks = evidence.high_watermarks
+        for rule, text in check_reader(evidence.reader, logs, marks, outcomes):
             tell(rule, text)
     leaderships = list(evidence.leaderships)
     if evidence.observer is not None:
@@ -295,9 +296,12 @@ def check_producer(
 
 
 def check_reader(
-    path: Path, logs: Mapping[int, Mapping[int, tuple[str, int, int]]], outcomes: Outcomes
+    path: Path,
+    logs: Mapping[int, Mapping[int, tuple[str, int, int]]],
+    marks: Mapping[int, int],
+    outcomes: Outcomes,
 ) -> Problems:
-    """What was read is in the log, each offset once and in order."""
+    """What was read is in the log, each offset once and in order, up to the end."""
     position: dict[int, int] = {}
     for kind, _, fields in lines_of(path):
         if kind == "O":
@@ -314,6 +318,12 @@ def check_reader(
         if found is None or "|".join(map(str, found)) != head:
             there = "nothing" if found is None else "|".join(map(str, found))
             yield "read", f"partition {partition} offset {offset}: read {head}, there is {there}"
+    for partition, mark in marks.items():
+        if position.get(partition, 0) < mark:
+            yield (
+                "read",
+                f"partition {partition}: read to {position.get(partition, 0)} of {mark} only",
+            )
 
 
 # -- what was observed -------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ producer   A TIME PARTITION OFFSET SEQUENCE     acknowledged
            E TIME                               it ended in order: all that was sent has an outcome
 reader     R TIME PARTITION OFFSET VALUE        read; VALUE is the record's head, see `head_of`
            O TIME PARTITION TEXT                its position was refused
+           P TIME PARTITION TEXT                it was by a leader of the past, and asks again
 observer   M TIME BROKER PARTITION LEADER EPOCH ISR    metadata of that broker changed
            H TIME BROKER PARTITION EPOCH OFFSET ONE    high watermark, as a careful client sees it
            W TIME PARTITION OFFSET TEXT         a reader at that offset was refused

@@ -163,11 +163,13 @@ def two_at_one_offset(scene: Scene) -> None:
 def twice(scene: Scene) -> None:
     scene.every_replica(log_of([*GOOD, (2, [("a", 2)])]))
     scene.evidence.high_watermarks[0] = 6
+    scene.evidence.reader = None
 
 
 def out_of_order(scene: Scene) -> None:
     scene.every_replica(log_of([*GOOD, (2, [("a", 4), ("a", 3)])]))
     scene.evidence.high_watermarks[0] = 7
+    scene.evidence.reader = None
 
 
 def acknowledged_out_of_order(scene: Scene) -> None:
@@ -180,6 +182,7 @@ def acknowledged_out_of_order(scene: Scene) -> None:
 def bytes_nobody_sent(scene: Scene) -> None:
     scene.every_replica(log_of(GOOD) + batch(5, 2, [b"who?"]))
     scene.evidence.high_watermarks[0] = 6
+    scene.evidence.reader = None
 
 
 def damaged(scene: Scene) -> None:
@@ -191,6 +194,7 @@ def damaged(scene: Scene) -> None:
 def missing_offset(scene: Scene) -> None:
     scene.every_replica(log_of(GOOD) + batch(6, 2, [value_of("a", 0, 3)]))
     scene.evidence.high_watermarks[0] = 7
+    scene.evidence.reader = None
 
 
 def other_epoch_on_one_replica(scene: Scene) -> None:
@@ -209,6 +213,7 @@ def unknown_watermark(scene: Scene) -> None:
 def falling_epochs(scene: Scene) -> None:
     scene.every_replica(log_of([*GOOD, (1, [("a", 3)])]))
     scene.evidence.high_watermarks[0] = 6
+    scene.evidence.reader = None
 
 
 def epoch_file_without_an_epoch(scene: Scene) -> None:
@@ -250,7 +255,8 @@ def reader_at_the_end_refused(scene: Scene) -> None:
 
 
 def consumer_refused(scene: Scene) -> None:
-    scene.history("reader", [("O", 0, "Broker: Offset out of range")])
+    with (scene.folder / "reader").open("a") as file:
+        file.write("O 9.0 0 Broker: Offset out of range\n")
 
 
 def read_what_is_gone(scene: Scene) -> None:
@@ -259,6 +265,10 @@ def read_what_is_gone(scene: Scene) -> None:
 
 def read_twice(scene: Scene) -> None:
     scene.history("reader", [("R", 0, 0, "a|0|0"), ("R", 0, 0, "a|0|0")])
+
+
+def reader_stopped_early(scene: Scene) -> None:
+    scene.history("reader", [("R", 0, 0, "a|0|0"), ("R", 0, 1, "b|0|0")])
 
 
 def skipped_one(scene: Scene) -> None:
@@ -275,6 +285,7 @@ def producer_vanished(scene: Scene) -> None:
 
 SPOILED: list[tuple[Callable[[Scene], None], set[str]]] = [
     (lose_the_end, {"lost", "read"}),
+    (reader_stopped_early, {"read"}),
     (lose_one_replica, {"lost"}),
     (hole_in_the_first_replica, {"invented"}),
     (other_record, {"lost"}),
@@ -328,6 +339,7 @@ def test_a_duplicate_without_offset_is_looked_for(scene: Scene) -> None:
 def test_a_plain_producer_may_write_twice(scene: Scene) -> None:
     scene.every_replica(log_of([*GOOD, (2, [("b", 1)])]))
     scene.evidence.high_watermarks[0] = 6
+    scene.evidence.reader = None
     assert scene.rules() == set()
 
 
