@@ -7,6 +7,7 @@ from kafkalike.tools.simulator.scenario import Scenario
 
 FAMILY = "last-replica"
 ELECTED = "former member of the ISR elected"
+LOST = "below its high watermark"
 
 
 def test_nothing_acknowledged_is_lost() -> None:
@@ -22,5 +23,6 @@ def test_without_the_defence_the_same_loses_records() -> None:
     scenario = Scenario.generate(3, FAMILY)
     off = {**scenario.cluster.properties, "kafkalike.last.replica.defence": "false"}
     result = run(3, replace(scenario, cluster=replace(scenario.cluster, properties=off)))
-    assert "acknowledged loss" in {violation.checker for violation in result.violations}
+    # The ledger names what was lost, so that the checks excuse it.
+    assert any(LOST in line for line in result.story)
     assert not any(ELECTED in line for line in result.story)
