@@ -714,6 +714,8 @@ class Node:
         """One step of stopping: its trouble is reported and does not hold up the next one."""
         try:
             await timeout(self.runtime.clock, work, limit_s, what)
+        except TimedOut as error:  # as with a ZooKeeper that does not answer
+            self._logger.warning("stopping goes on: %s", error)
         except Exception:
             self._logger.exception("stopping goes on without: %s", what)
 
