@@ -32,6 +32,12 @@ def test_the_table_knows_only_mutations_that_there_are() -> None:
     assert set(mutate.read_table()) <= names
 
 
+def test_at_least_25_removed_guards_were_found() -> None:
+    found = [row for row in mutate.read_table().values() if row.seed >= 0]
+    assert len(found) >= 25
+    assert all(row.tried <= 2000 for row in found)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", QUICK)
 def test_a_missing_guard_is_noticed(name: str) -> None:
