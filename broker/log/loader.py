@@ -8,7 +8,7 @@ from what was read.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -35,7 +35,7 @@ from .names import (
     parse_file_name,
 )
 from .producer_state import CorruptSnapshot, ProducerState
-from .segment import LogSegment, read_facts
+from .segment import BatchFacts, Located, LogSegment, read_facts
 
 _logger = logging.getLogger(__name__)
 
@@ -354,7 +354,11 @@ class _Loader:
             segment = segments[index]
             self._prepare_producers(segments, index)
             recovery = _SegmentRecovery(
-                segment, request.config, self._producers, self._assign_epoch
+                segment,
+                request.config,
+                self._producers,
+                self._assign_epoch,
+                is_last=index == len(segments) - 1,
             )
             cut_bytes = recovery.run()
             if cut_bytes:
@@ -464,9 +468,12 @@ class _SegmentRecovery:
         config: LogConfig,
         producers: ProducerState,
         assign_epoch: Callable[[AnyBatch], None],
+        *,
+        is_last: bool,
     ) -> None:
         self._segment = segment
         self._config = config
+        self._is_last = is_last
         self._producers = producers
         self._assign_epoch = assign_epoch
         self.end_offset = segment.base_offset
@@ -482,11 +489,8 @@ class _SegmentRecovery:
         highest, highest_offset = -1, segment.base_offset
         file_size = segment.size
         try:
-            for located in segment.iterate():
+            for located, facts in self._credible():
                 batch = located.batch
-                facts = read_facts(batch)
-                if not batch.crc_is_valid() or facts.last_offset < facts.base_offset:
-                    break
                 if not self._in_range(facts.base_offset, facts.last_offset):
                     _logger.warning(
                         "a batch %d..%d does not belong into segment=%s, which is emptied",
@@ -495,8 +499,6 @@ class _SegmentRecovery:
                         segment.path,
                     )
                     return self._empty(file_size)
-                if facts.base_offset < self.end_offset:
-                    break  # offsets go back: not what a log writes
                 if facts.max_timestamp > highest:
                     highest, highest_offset = facts.max_timestamp, facts.last_offset
                 if since_index > config.index_interval_bytes:
@@ -519,6 +521,40 @@ class _SegmentRecovery:
         segment.become_inactive()
         self._producers.map_end_offset = self.end_offset
         return file_size - valid
+
+    def _credible(self) -> Iterator[tuple[Located, BatchFacts]]:
+        """The batches up to the first that is damaged or whose offsets go back.
+
+        No checksum covers a batch's base offset.  One that leaves a gap, as compaction does, is
+        believed once a later batch follows it; if one follows that does not, it was damaged.  At the
+        very end of a log that is not compacted it is not believed: the log would seem to go on far
+        beyond its records.
+        """
+        end_offset = self._segment.base_offset
+        doubtful: tuple[Located, BatchFacts] | None = None
+        for located in self._segment.iterate():
+            facts = read_facts(located.batch)
+            if not located.batch.crc_is_valid() or facts.last_offset < facts.base_offset:
+                break
+            if facts.base_offset < end_offset:
+                if doubtful is not None:
+                    _logger.warning(
+                        "a batch that claims offset %d before one at %d is damaged segment=%s",
+                        doubtful[1].base_offset,
+                        facts.base_offset,
+                        self._segment.path,
+                    )
+                return
+            if doubtful is not None:
+                yield doubtful
+                doubtful = None
+            if facts.base_offset > end_offset:
+                doubtful = located, facts
+            else:
+                yield located, facts
+            end_offset = facts.last_offset + 1
+        if doubtful is not None and not (self._is_last and not self._config.is_compacted):
+            yield doubtful
 
     def _in_range(self, first: int, last: int) -> bool:
         base = self._segment.base_offset

@@ -146,9 +146,7 @@ def needs_deep_check(batch: RecordBatch, rules: AppendRules) -> bool:
     attributes = batch.attributes
     if count <= SMALL_RECORDS and size <= SMALL_BYTES:
         # A plain batch has no codec, enough bytes and timestamps in order.
-        return not (
-            is_plain(batch) and not rules.codec and not attributes & LOG_APPEND_TIME
-        )
+        return not (is_plain(batch) and not rules.codec and not attributes & LOG_APPEND_TIME)
     codec = attributes & CODEC_MASK
     return (
         batch.base_timestamp > batch.max_timestamp

@@ -20,6 +20,7 @@ from kafkalike.broker.log.producer_state import read_snapshot, write_snapshot
 from kafkalike.broker.log.values import FetchIsolation
 from kafkalike.config import LogConfig
 from kafkalike.runtime.disk import RealDisk
+from kafkalike.tools import cli
 from kafkalike.tools.dump_log import Dump, add_parser
 from tests.fakes import FakeClock, FakeRandom, InlineThreads
 
@@ -154,7 +155,8 @@ def test_the_dump_names_what_is_wrong(golden: Path) -> None:
     snapshot.write_bytes(snapshot.read_bytes()[:-1])
     code, text = dump("--files", str(snapshot))
     assert code == 1 and "PROBLEM" in text
-    assert dump("--files", str(golden / "nothing.log"))[0] == 1
+    with pytest.raises(cli.CommandError, match=r"nothing\.log: no such file"):
+        dump("--files", str(golden / "nothing.log"))
     assert dump("--files", str(golden / "dump.txt"))[0] == 1
 
 

@@ -373,7 +373,11 @@ def test_every_offset_is_found_whatever_the_batches(
     shapes: list[tuple[int, int, int]], interval: int, segment_bytes: int
 ) -> None:
     world = World()
-    settings_ = config(index_interval_bytes=interval, segment_bytes=max(segment_bytes, 1600))
+    settings_ = config(
+        index_interval_bytes=interval,
+        segment_bytes=max(segment_bytes, 1600),
+        cleanup_policy="compact",  # else a gap before the last batch is not believed
+    )
     log = world.load(settings_)
     expected: dict[int, int] = {}
     offset = 0

@@ -83,6 +83,42 @@ def test_a_flipped_bit_ends_the_log_there_and_later_segments_go() -> None:
     assert [o for o, _ in contents(log)] == [0, 1, 2]
 
 
+def spoil_base_offset(world: World, number: int, base_offset: int) -> None:
+    """Give the batch with that number another base offset, which no checksum covers."""
+    data = bytearray(world.disk.read_file(f"{STEM}.log"))
+    position = 0
+    for _ in range(number):
+        position += int.from_bytes(data[position + 8 : position + 12], "big") + 12
+    data[position : position + 8] = base_offset.to_bytes(8, "big")
+    put(world, f"{STEM}.log", bytes(data))
+
+
+@pytest.mark.parametrize("wrong", [3 + (1 << 27), 4, 3 + (1 << 40), 1, 0])
+@pytest.mark.parametrize("number", [3, 5])
+def test_a_damaged_base_offset_ends_the_log_before_it(wrong: int, number: int) -> None:
+    world = World()
+    log = world.load()
+    for n in range(6):
+        append(log, f"v{n}")
+    wrong += number - 3
+    spoil_base_offset(world, number, wrong)
+    again = world.load()
+    assert again.log_end_offset == number
+    append(again, "after")
+    assert [o for o, _ in contents(again)] == list(range(number + 1))
+
+
+def test_gaps_of_compaction_are_kept_to_the_end() -> None:
+    world = World()
+    settings_ = config(cleanup_policy="compact")
+    log = world.load(settings_)
+    for offset in (0, 7, 8, 30):
+        log.append_as_follower(batch("v", base_offset=offset, key=b"k"))
+    assert [o for o, _ in contents(world.load(settings_))] == [0, 7, 8, 30]
+    # Of a log that is not compacted the last one is not believed, and fetched again.
+    assert [o for o, _ in contents(world.load())] == [0, 7, 8]
+
+
 def test_only_segments_from_the_recovery_point_on_are_read() -> None:
     world = World()
     log = world.load(config(segment_bytes=200))
