@@ -215,8 +215,8 @@ class StateChange:
     """One change of leadership or ISR on this broker, for the journal.
 
     `kind` is one of "leader", "follower", "isr", "isr-proposed", "isr-refused", "stopped",
-    "deleted", "offline", "closed" (the broker stops in order), and, around the removal of records at the end of the log, "truncating" and
-    "truncated".
+    "deleted", "offline", "closed" (the broker stops in order), and, around the removal of records at
+    the end of the log, "truncating" and "truncated".
     """
 
     kind: str

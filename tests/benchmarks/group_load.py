@@ -16,7 +16,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from kafkalike.messages.api_versions import ApiVersionsRequest
 from kafkalike.messages.metadata import MetadataRequest
@@ -70,7 +70,9 @@ class Ours(BrokerProcess):
     name = "kafkalike"
 
     def __init__(self, folder: Path, zookeeper: str) -> None:
-        settings = {name.replace(".", "_"): value for name, value in SETTINGS.items()}
+        settings: dict[str, Any] = {
+            name.replace(".", "_"): value for name, value in SETTINGS.items()
+        }
         super().__init__(folder, 1, zookeeper, **settings)
 
     def start(self) -> None:

@@ -47,12 +47,12 @@ from tests.integration.zookeeper import (
     ZooKeeperServer,
     chroot,
     four_letters,
-    free_port,
     missing,
     own_zookeeper,
     zookeeper_address,
 )
 from tests.real_loop import RealLoop
+from tests.reference_kafka import free_port
 
 __all__ = ["chroot", "own_zookeeper", "zookeeper_address"]
 

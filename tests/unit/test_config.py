@@ -56,7 +56,11 @@ def test_defaults_are_kafkas() -> None:
         ("listener.security.protocol.map", "PLAINTEXT:TELNET", "pairs with a protocol of"),
         ("zookeeper.connect", "", "host:port"),
         ("process.roles", "broker", "KRaft is not served"),
-        ("authorizer.class.name", "kafka.security.authorizer.AclAuthorizer", "all would be allowed"),
+        (
+            "authorizer.class.name",
+            "kafka.security.authorizer.AclAuthorizer",
+            "all would be allowed",
+        ),
         ("create.topic.policy.class.name", "com.example.Policy", "Java policies"),
         ("alter.config.policy.class.name", "com.example.Policy", "Java policies"),
         ("client.quota.callback.class", "com.example.Quota", "client quotas"),

@@ -40,10 +40,13 @@ def test_every_record_is_there_in_the_old_format(magic: int, codec: Codec) -> No
     found = messages(converted)
     # What grew beyond the size that was read is cut: the client comes back for it.
     assert len(found) >= 3
-    assert found == [
-        (offset, T0 + n if magic else -1, b"k%d" % n, b"value %d" % n)
-        for offset, n in ((5, 0), (6, 1), (7, 2), (8, 0), (9, 1))
-    ][: len(found)]
+    assert (
+        found
+        == [
+            (offset, T0 + n if magic else -1, b"k%d" % n, b"value %d" % n)
+            for offset, n in ((5, 0), (6, 1), (7, 2), (8, 0), (9, 1))
+        ][: len(found)]
+    )
 
 
 def test_uncompressed_records_below_the_offset_are_left_out() -> None:

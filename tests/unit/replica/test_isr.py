@@ -20,6 +20,7 @@ from kafkalike.errors import (
     UnknownTopicOrPartition,
 )
 from kafkalike.messages.control import AlterPartitionRequest, AlterPartitionResponse
+from kafkalike.messages.fetch import FetchResponse
 from kafkalike.net.client import PeerDisconnected
 from kafkalike.types import TopicPartition
 from tests.fakes import FakeClock, result_of
@@ -196,16 +197,19 @@ def test_follower_that_caught_up_while_it_was_dropped_returns_with_its_next_fetc
     log = world.broker.log()
     log.update_config(log.config.with_overrides({"min.insync.replicas": "2"}))
     opened = world.broker.fetch(fetch_request({T0: 0}, replica_id=2, session=(0, 0)), 12)
+    assert isinstance(opened, FetchResponse)
     world.produce()
     world.clock.advance(46)
     assert [len(request.topics) for request, _ in world.controller.asked] == [1]
     for epoch, offsets in enumerate(({T0: 1}, {}), start=1):
         again = fetch_request(offsets, replica_id=2, session=(opened.session_id, epoch))
-        assert world.broker.fetch(again, 12).error_code == NONE
+        answer = world.broker.fetch(again, 12)
+        assert isinstance(answer, FetchResponse) and answer.error_code == NONE
     world.controller.answer()
     assert world.state() == ((1,), False, 5)
     again = fetch_request({}, replica_id=2, session=(opened.session_id, 3))
-    assert world.broker.fetch(again, 12).error_code == NONE
+    answer = world.broker.fetch(again, 12)
+    assert isinstance(answer, FetchResponse) and answer.error_code == NONE
     world.clock.advance(0)
     ((request, _),) = world.controller.asked
     assert request.topics[0].partitions[0].new_isr == [1, 2]

@@ -19,6 +19,7 @@ from kafkalike.errors import (
     RequestTimedOut,
     UnknownTopicOrPartition,
 )
+from kafkalike.messages.fetch import FetchResponse
 from kafkalike.types import TopicPartition
 from tests.fakes import FakeClock, result_of
 
@@ -379,6 +380,7 @@ def idle_followers(broker: Broker) -> None:
     """Both follow in sessions that have nothing to say of the partition."""
     for replica in (2, 3):
         opened = broker.fetch(fetch_request({T0: 0}, replica_id=replica, session=(0, 0)), 12)
+        assert isinstance(opened, FetchResponse)
         broker.fetch(fetch_request({}, replica_id=replica, session=(opened.session_id, 1)), 12)
 
 
