@@ -756,15 +756,17 @@ ROWS: Final = (
                 "            if not _is_kept(",
                 by=[
                     LOG + "test_cleaner.py::test_readers_see_the_same_before_and_after",
-                    LOG + "test_cleaner.py::"
-                    "test_markers_stay_while_they_have_data_and_then_until_their_horizon",
                 ],
             ),
             guard(
                 "broker/log/clean_job.py",
                 "        drop_all = marks_empty and expired\n",
                 "        drop_all = True\n",
-                by=[LOG + "test_cleaner.py::test_readers_see_the_same_before_and_after"],
+                by=[
+                    LOG + "test_cleaner.py::test_readers_see_the_same_before_and_after",
+                    LOG + "test_cleaner.py::"
+                    "test_markers_stay_while_they_have_data_and_then_until_their_horizon",
+                ],
             ),
         ),
         also=(LOG + "test_kafkas_compaction.py::test_the_cleaner_decides_as_kafkas",),
