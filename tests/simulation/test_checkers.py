@@ -395,8 +395,10 @@ def test_records_of_a_topic_that_was_deleted_are_not_missed() -> None:
 def test_a_generation_without_assignments_may_be_forgotten() -> None:
     scene = good()
     scene.joined("m1", 3, "m1", ("m1", "m2"))
-    scene.joined("m2", 3, "m2", ("m2",))
-    scene.assigned("m2", 3, T0)
+    scene.joined("m3", 3, "m1")
+    scene.joined("m1", 3, "m1", ("m1", "m3"))
+    scene.assigned("m1", 3)
+    scene.assigned("m3", 3, T0)
     assert judge(scene.evidence) == []
 
 

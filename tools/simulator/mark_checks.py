@@ -172,39 +172,41 @@ class GroupsExclusive(Check):
     def _generations(self, evidence: Evidence) -> Iterator[str]:
         leaders: dict[tuple[str, int], tuple[str, str]] = {}
         members: dict[tuple[str, int], tuple[str, ...]] = {}
+        confirmed = _confirmed(evidence)
+        for client, joined in confirmed:
+            key = (joined.group, joined.generation)
+            before = leaders.setdefault(key, (joined.leader, joined.protocol))
+            if before != (joined.leader, joined.protocol):
+                yield (
+                    f"group {joined.group} generation {joined.generation}: {client} was told that"
+                    f" {joined.leader!r} leads, another that {before[0]!r} does"
+                )
+            if joined.members:
+                members[key] = tuple(map(_client_of, joined.members))
+        for client, joined in confirmed:
+            known = members.get((joined.group, joined.generation))
+            if known is not None and _client_of(joined.member_id) not in known:
+                yield (
+                    f"group {joined.group} generation {joined.generation}: {joined.member_id!r} of"
+                    f" {client} is in, the leader was told of {list(known)}"
+                )
+        yield from self._owners(evidence)
+
+    def _owners(self, evidence: Evidence) -> Iterator[str]:
         owners: dict[tuple[str, int], dict[TopicPartition, str]] = defaultdict(dict)
-        in_it = {(what.group, what.generation, what.member_id) for what in _assigned(evidence)}
         for entry in evidence.history.entries:
             what = entry.what
-            if entry.phase is not Phase.OK:
+            if entry.phase is not Phase.OK or not isinstance(what, Assigned):
                 continue
-            if isinstance(what, Joined):
-                if (what.group, what.generation, what.member_id) not in in_it:
-                    continue
-                key = (what.group, what.generation)
-                before = leaders.setdefault(key, (what.leader, what.protocol))
-                if before != (what.leader, what.protocol):
+            for partition in what.partitions:
+                owner = owners[what.group, what.generation].setdefault(
+                    partition, _client_of(what.member_id)
+                )
+                if owner != _client_of(what.member_id):
                     yield (
-                        f"group {what.group} generation {what.generation}: {entry.client} was told"
-                        f" that {what.leader!r} leads, another that {before[0]!r} does"
+                        f"group {what.group} generation {what.generation}: {partition} belongs"
+                        f" to {owner!r} and to {what.member_id!r}"
                     )
-                if what.members:
-                    members[key] = tuple(map(_client_of, what.members))
-                if key in members and _client_of(what.member_id) not in members[key]:
-                    yield (
-                        f"group {what.group} generation {what.generation}: {what.member_id!r} of"
-                        f" {entry.client} is in, the leader was told of {list(members[key])}"
-                    )
-            elif isinstance(what, Assigned):
-                for partition in what.partitions:
-                    owner = owners[what.group, what.generation].setdefault(
-                        partition, _client_of(what.member_id)
-                    )
-                    if owner != _client_of(what.member_id):
-                        yield (
-                            f"group {what.group} generation {what.generation}: {partition} belongs"
-                            f" to {owner!r} and to {what.member_id!r}"
-                        )
 
     def _zombies(self, evidence: Evidence) -> Iterator[str]:
         newest: dict[str, list[tuple[int, int]]] = defaultdict(list)
@@ -232,7 +234,17 @@ def _client_of(member_id: str) -> str:
     return _MADE_UP.sub("", member_id)
 
 
-def _assigned(evidence: Evidence) -> Iterator[Assigned]:
+def _confirmed(evidence: Evidence) -> list[tuple[str, Joined]]:
+    """(client, answer) of each Join that was followed by an assignment in its generation."""
+    last: dict[str, Joined] = {}
+    found: list[tuple[str, Joined]] = []
     for entry in evidence.history.entries:
-        if entry.phase is Phase.OK and isinstance(entry.what, Assigned):
-            yield entry.what
+        if entry.phase is not Phase.OK:
+            continue
+        if isinstance(entry.what, Joined):
+            last[entry.client] = entry.what
+        elif isinstance(entry.what, Assigned):
+            joined = last.get(entry.client)
+            if joined is not None and joined.generation == entry.what.generation:
+                found.append((entry.client, joined))
+    return found
