@@ -59,7 +59,7 @@ class Normaliser:
             if not field.present(version):
                 continue
             value = getattr(struct, field.name)
-            if field.name == "producer_id_start":
+            if field.name == "producer_id_start" and not getattr(struct, "error_code", 0):
                 found[field.name] = "some" if value >= 0 else value
             elif field.wire is RECORDS:
                 found[field.name] = None if value is None else self._records(bytes(value))

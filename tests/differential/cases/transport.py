@@ -4,7 +4,7 @@ import struct
 from collections.abc import Iterator
 
 from kafkalike.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from kafkalike.messages.catalog import APIS
+from kafkalike.messages.catalog import APIS, ApiKey
 from kafkalike.messages.list_offsets import ListOffsetsRequest
 from kafkalike.messages.metadata import MetadataRequest, MetadataResponse
 from kafkalike.messages.produce import ProduceRequest, ProduceResponse
@@ -14,6 +14,7 @@ from ..batches import batch
 from ..case import Ask, Case, Raw, Topic, frame, head, sized
 from ..run import produce
 
+NEWER_GROUPS = (ApiKey.CONSUMER_GROUP_HEARTBEAT, ApiKey.CONSUMER_GROUP_DESCRIBE)
 NOTHING = MetadataRequest(topics=[])
 METADATA = (MetadataResponse, 1)
 
@@ -58,7 +59,9 @@ def headers() -> Iterator[Case]:
     for api in APIS:
         if api.key == 18:
             continue
-        for version in (api.max_version + 1, -1):
+        # Kafka 3.9 has version 0 only of what a later Kafka added to.
+        newest = 0 if api.key in NEWER_GROUPS else api.max_version
+        for version in (newest + 1, -1):
             content = struct.pack(">hhih", api.key, version, 5, 1) + b"x\0" + bytes(40)
             yield Case(
                 f"header-version-{api.name}-{version}", [Raw(sized(content), after="finish")]
