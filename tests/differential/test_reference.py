@@ -19,7 +19,12 @@ def test_facts_hold(family: str, original_broker: Broker) -> None:
     check(family, original_broker)
 
 
-@pytest.mark.parametrize("family", ON_THREE)
+# A sample leaves out what came before a case, and these families stand on it: what an order left in the
+# caches, how long the third broker has been away.  Recording asks all of it, in order.
+STANDS_ON_WHAT_CAME_BEFORE = ("orders", "broker_lost")
+
+
+@pytest.mark.parametrize("family", sorted(set(ON_THREE) - set(STANDS_ON_WHAT_CAME_BEFORE)))
 def test_facts_hold_on_three(family: str, original_brokers: Broker) -> None:
     check(family, original_brokers)
 
