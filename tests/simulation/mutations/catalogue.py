@@ -604,8 +604,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         (
             Edit(
                 "broker/log/loader.py",
-                "if not batch.crc_is_valid() or facts.last_offset < facts.base_offset:",
-                "if facts.last_offset < facts.base_offset:",
+                "batch.crc_is_valid() or facts.last_offset < facts.base_offset:",
+                "batch.size or facts.last_offset < facts.base_offset:",
             ),
         ),
         family="power",
@@ -765,7 +765,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "shutting-down-replicas-counted",
         "KAFKA-15021",
-        "the high watermark waits for a follower that is shutting down",
+        "the high watermark waits for a follower that has shut down, for what it fetched before",
         (
             Edit(
                 _PARTITION,
@@ -773,6 +773,11 @@ MUTATIONS: tuple[Mutation, ...] = (
                 "        ) and self._world.is_alive(replica.broker_id)\n",
                 "            self._world.monotonic(), log.log_end_offset, self._world.lag_time_max_s\n"
                 "        )\n",
+            ),
+            Edit(
+                _PARTITION,
+                "            now_s <= max(self.last_fetch_s, self.reset_s)\n",
+                "            now_s <= self.last_fetch_s\n",
             ),
         ),
         family="shutdown",
