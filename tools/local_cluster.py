@@ -14,6 +14,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from enum import IntEnum
 from typing import Any, Final
 
 from twisted.internet.defer import Deferred
@@ -57,6 +58,15 @@ SUPERVISOR_DEFAULTS: Final = {
     "transaction.state.log.num.partitions": "4",
 }
 """Where a cluster on one machine differs from Kafka's defaults: it starts, fails and stops fast."""
+
+
+class Separation(IntEnum):
+    """What a broker is cut off from: nothing, some others, most of them, or ZooKeeper."""
+
+    NONE = 0
+    SOME = 1
+    MOST = 2
+    ZOOKEEPER = 3
 
 
 @dataclass(slots=True)
@@ -368,6 +378,31 @@ class LocalCluster:
             if direction.cut:
                 found.update(end for end in ends if isinstance(end, int))
         return found
+
+    def witnesses(self) -> list[LocalBroker]:
+        """Running brokers that know best how the cluster is: those that are the least cut off.
+
+        A broker that is cut off from all the others, or from ZooKeeper, is none while a better
+        connected one runs: isolating one broker leaves the others.
+        """
+        running = list(self.running())
+        best = min((self.separation(b.id) for b in running), default=Separation.NONE)
+        return [b for b in running if self.separation(b.id) == best]
+
+    def separation(self, broker_id: int) -> "Separation":
+        """How far a broker is cut off, by links cut in either direction."""
+
+        def is_cut(end: int | str) -> bool:
+            ends = ((broker_id, end), (end, broker_id))
+            return any(self.direction(*one).cut for one in ends)
+
+        if is_cut(ZOOKEEPER):
+            return Separation.ZOOKEEPER
+        others = [other for other in self.brokers if other != broker_id]
+        lost = sum(map(is_cut, others))
+        if lost * 2 > len(others):
+            return Separation.MOST
+        return Separation.SOME if lost else Separation.NONE
 
     async def set_links(self, changes: Mapping[Ends, Direction]) -> None:
         """Change directions, each (from, to).  Applies to brokers that are down when they start."""

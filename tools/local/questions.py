@@ -76,13 +76,10 @@ class Questions:
         if broker_id is not None:
             response: MetadataResponse = await self.ask(broker_id, request)
             return response
-        cut_off = self._cluster.cut_off()
-        running = [b.id for b in self._cluster.running()]
-        running.sort(key=lambda broker: broker in cut_off)
         problem = "no broker is running"
-        for one in running:
+        for one in self._cluster.witnesses():
             try:
-                response = await self.ask(one, request)
+                response = await self.ask(one.id, request)
             except PeerError as error:
                 problem = str(error)
             else:
@@ -112,8 +109,7 @@ class Questions:
 
     async def group_coordinator(self, group: str) -> int:
         """Broker id.  Raises CommandError while there is none."""
-        running = self._cluster.running()
-        for broker in running:
+        for broker in self._cluster.witnesses():
             request = FindCoordinatorRequest(coordinator_keys=[group])
             response = await self.ask(broker.id, request)
             found = response.coordinators[0]

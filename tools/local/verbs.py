@@ -286,7 +286,7 @@ class Verbs:
         async def missing() -> str | None:
             for witness in self._witnesses():
                 found = (await self._questions.metadata([], witness.id)).controller_id
-                if found < 0 or found == other_than or found != (broker or found):
+                if found < 0 or found == other_than or broker not in (None, found):
                     return f"{witness.name} names controller {found}"
                 if found not in self._cluster.brokers or not self._cluster.brokers[found].is_up:
                     return f"{witness.name} names controller {found}, which is gone"
@@ -741,9 +741,8 @@ class Verbs:
             await waiting
 
     def _witnesses(self) -> list[LocalBroker]:
-        """Brokers that can know how the cluster is: they run and no link of theirs is cut."""
-        cut_off = self._cluster.cut_off()
-        return [b for b in self._cluster.running() if b.id not in cut_off]
+        """Brokers that can know how the cluster is: they run, the least cut off of all."""
+        return self._cluster.witnesses()
 
     async def _partition(self, topic: str, partition: int) -> Any:
         response = await self._questions.metadata([topic])
@@ -762,7 +761,7 @@ class Verbs:
         """Until every witness describes the partition (-1: all of the topic) without a problem."""
 
         async def missing() -> str | None:
-            witnesses = self._witnesses() or list(self._cluster.running())
+            witnesses = self._witnesses()
             if not witnesses:
                 return "no broker is running"
             for broker in witnesses:

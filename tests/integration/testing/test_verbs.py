@@ -137,6 +137,21 @@ def test_isolation_from_one_peer_shrinks_the_isr(cluster: Cluster) -> None:
     assert read(cluster, "peers", 1) == [b"1"]
 
 
+def test_an_isolated_broker_is_not_asked(cluster: Cluster) -> None:
+    """Not even when it was controller and leader, and asking it first would be the usual order."""
+    cluster.create_topic("island", assignment=[[1, 2, 3]], config={"min.insync.replicas": 1})
+    cluster.move_controller(1)
+    cluster.isolate(1)
+    assert cluster.wait_controller(other_than=1) in (2, 3)
+    assert cluster.wait_leader("island", other_than=1) == 2
+    cluster.wait_isr("island", [2, 3])
+    assert cluster.leader("island") == 2
+    assert cluster.controller() in (2, 3)
+    cluster.wait_brokers([2, 3])
+    cluster.heal()
+    cluster.wait_isr_full("island")
+
+
 def test_a_link_cut_one_way(cluster: Cluster) -> None:
     """Fetch requests of the follower vanish: to the leader it is silent."""
     cluster.create_topic("oneway", assignment=[[1, 2, 3]])
