@@ -3,7 +3,7 @@
 import struct
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafkalike.broker.log.log import Log
@@ -347,6 +347,7 @@ def test_snapshots_round_trip_and_the_newest_batch_survives() -> None:
     assert loaded.snapshot() == log.producer_state.snapshot()
 
 
+@settings(deadline=None)
 @given(st.data())
 def test_a_damaged_snapshot_is_noticed(data: st.DataObject) -> None:
     state = ProducerState("t-0")
