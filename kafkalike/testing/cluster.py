@@ -505,13 +505,19 @@ class Cluster:
 
     # -- the whole cluster ---------------------------------------------------------------------
 
-    def snapshot(self, name: str = "default") -> None:
-        """Stop the brokers, keep a copy of everything, start them again."""
-        self._do("snapshot", name=name)
+    def snapshot(self, name: str = "default", timeout_s: float = WAIT_S) -> None:
+        """Stop the brokers, keep a copy of everything, start them again.
 
-    def restore(self, name: str = "default") -> None:
-        """Bring a copy back: topics, records, offsets, metadata as they were."""
-        self._do("restore", name=name)
+        Returns when every partition has a leader that serves and a full ISR.
+        """
+        self._do("snapshot", name=name, timeout_s=timeout_s)
+
+    def restore(self, name: str = "default", timeout_s: float = WAIT_S) -> None:
+        """Bring a copy back: topics, records, offsets, metadata as they were.
+
+        Returns when every partition has a leader that serves and a full ISR.
+        """
+        self._do("restore", name=name, timeout_s=timeout_s)
 
     def mend(self) -> None:
         """Undo all faults: heal links, resume and start brokers, free disks, forget errors."""

@@ -5,8 +5,9 @@ its result is JSON.  `CommandError` says why a verb cannot be done, `WaitTimeout
 when the time was up.
 """
 
+import contextlib
 import pathlib
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final
 
 from kafkalike.errors import error_class, error_name
@@ -33,6 +34,7 @@ from .questions import Questions
 from .zk_session import Outsider
 
 DEFAULT_TIMEOUT_S: Final = 30.0
+BEFORE_SNAPSHOT_S: Final = 10.0
 POLL_FIRST_S: Final = 0.002
 POLL_MOST_S: Final = 0.05
 PREFERRED: Final = 0
@@ -107,20 +109,7 @@ class Verbs:
         if isolation not in ("uncommitted", "committed"):
             raise cli.CommandError(f"isolation: {isolation!r}, expected uncommitted or committed")
         leader = await self.leader(topic, partition)
-        request = ListOffsetsRequest(
-            replica_id=-1,
-            isolation_level=int(isolation == "committed"),
-            topics=[
-                ListOffsetsRequest.ListOffsetsTopic(
-                    name=topic,
-                    partitions=[
-                        ListOffsetsRequest.ListOffsetsTopic.ListOffsetsPartition(
-                            partition_index=partition, timestamp=LATEST
-                        )
-                    ],
-                )
-            ],
-        )
+        request = _latest_offsets({topic: [partition]}, committed=isolation == "committed")
         response = await self._questions.ask(leader, request)
         found = response.topics[0].partitions[0]
         _check(found.error_code, f"{topic}-{partition}")
@@ -490,7 +479,12 @@ class Verbs:
         await self._tell(broker, {"do": "disk", "full": True})
 
     async def free_disk(self, broker: int) -> None:
-        """There is space again.  A broker that has given its directory up is to be started anew."""
+        """There is space again.  A broker that has given its directory up is to be started anew.
+
+        One that stopped for it has space when it is started: there is nothing to do here.
+        """
+        if not self._cluster.broker(broker).is_up:
+            return
         await self._tell(broker, {"do": "disk", "full": False})
 
     async def corrupt_tail(
@@ -588,6 +582,8 @@ class Verbs:
 
         The controller's znode is deleted, and while brokers run for it only the chosen one hears of it.
         """
+        if broker is not None:
+            self._require_running(broker)
         before = await self.wait_controller(timeout_s=timeout_s)
         if broker == before:
             return before
@@ -596,7 +592,6 @@ class Verbs:
             if not others:
                 raise cli.CommandError(f"there is no broker beside {before}")
             broker = others[0]
-        self._cluster.broker(broker)
         held: dict[Ends, Direction] = {
             (ZOOKEEPER, b.id): Direction(cut=True)
             for b in self._cluster.running()
@@ -660,17 +655,27 @@ class Verbs:
 
     # -- the whole cluster ---------------------------------------------------------------------
 
-    async def snapshot(self, name: str = "default") -> None:
-        """Stop the brokers, keep a copy of everything, start them again."""
+    async def snapshot(self, name: str = "default", timeout_s: float = DEFAULT_TIMEOUT_S) -> None:
+        """Stop the brokers, keep a copy of everything, start them again; wait as `restore` does.
+
+        While all brokers run, ISRs get some seconds to be full before; then it is copied as it is.
+        """
         target = self._snapshot_dir(name)
         self._cluster.require_embedded()
+        if all(b.state is BrokerState.RUNNING for b in self._cluster.brokers.values()):
+            with contextlib.suppress(WaitTimeout):  # a copy of what is broken is a copy too
+                await self._wait_settled(BEFORE_SNAPSHOT_S)
         await self._cluster.stop_brokers()
         await self._cluster.save(target)
         await self._cluster.start_again()
-        await self.wait_brokers()
+        await self._wait_settled(timeout_s)
 
-    async def restore(self, name: str = "default") -> None:
-        """Kill the brokers, bring a copy back, start them."""
+    async def restore(self, name: str = "default", timeout_s: float = DEFAULT_TIMEOUT_S) -> None:
+        """Kill the brokers, bring a copy back, start them; wait until all partitions are served.
+
+        Raises WaitTimeout when one has no leader that answers, or no full ISR, `timeout_s` after the
+        brokers started.
+        """
         source = self._snapshot_dir(name)
         self._cluster.require_embedded()
         if not source.is_dir():
@@ -679,7 +684,53 @@ class Verbs:
         await self._cluster.stop_brokers(kill=True)
         await self._cluster.load(source)
         await self._cluster.start_again()
-        await self.wait_brokers()
+        await self._wait_settled(timeout_s)
+
+    async def _wait_settled(self, timeout_s: float) -> None:
+        """Until there is a controller, and every partition has a leader that serves and a full ISR.
+
+        What partitions there are stands in ZooKeeper: brokers that have just started know of none.
+        While links are cut, only brokers are waited for.
+        """
+        if self._cluster.cut_off():
+            await self.wait_brokers(timeout_s=timeout_s)
+            return
+        deadline_s = self._clock.monotonic() + timeout_s
+        await self.wait_brokers(timeout_s=timeout_s)
+        await self.wait_controller(timeout_s=deadline_s - self._clock.monotonic())
+        topics = await self._outsider().topics()
+        if topics:
+            left_s = deadline_s - self._clock.monotonic()
+            await self._until(lambda: self._unsettled(topics), left_s)
+
+    async def _unsettled(self, topics: Mapping[str, int]) -> str | None:
+        """What is not as it should be with these topics (name: number of partitions)."""
+        led: dict[int, dict[str, list[int]]] = {}
+        for witness in self._witnesses():
+            response = await self._questions.metadata(list(topics), witness.id)
+            led.clear()
+            for topic, count in topics.items():
+                found = _partitions(response, topic)
+                if len(found) < count:
+                    return f"{witness.name} knows {len(found)} of {count} partitions of {topic}"
+                for number, one in found.items():
+                    expected = self._cluster.brokers.keys() & set(one.replica_nodes)
+                    if one.leader_id < 0:
+                        return f"{topic}-{number} has no leader, says {witness.name}"
+                    if not expected <= set(one.isr_nodes):
+                        return (
+                            f"{topic}-{number} has ISR {one.isr_nodes} of replicas "
+                            f"{one.replica_nodes}, says {witness.name}"
+                        )
+                    led.setdefault(one.leader_id, {}).setdefault(topic, []).append(number)
+        for leader, partitions in led.items():
+            response = await self._questions.ask(leader, _latest_offsets(partitions))
+            for answer in response.topics:
+                for one in answer.partitions:
+                    if one.error_code:
+                        where = f"{answer.name}-{one.partition_index}"
+                        return f"{where}: broker-{leader} answers {error_name(one.error_code)}"
+        return None
 
     def _snapshot_dir(self, name: str) -> pathlib.Path:
         if not name or not all(c.isalnum() or c in "-_." for c in name) or name.startswith("."):
@@ -724,13 +775,17 @@ class Verbs:
     # -- inside --------------------------------------------------------------------------------
 
     async def _tell(self, broker_id: int, command: dict[str, Any]) -> dict[str, Any]:
-        broker = self._cluster.broker(broker_id)
-        if broker.state is not BrokerState.RUNNING:
-            raise cli.CommandError(f"{broker.name} is {broker.state.value}, expected running")
+        broker = self._require_running(broker_id)
         try:
             return await self._cluster.command(broker, command)
         except (BrokerHostError, TimedOut) as error:
             raise cli.CommandError(str(error)) from error
+
+    def _require_running(self, broker_id: int) -> LocalBroker:
+        broker = self._cluster.broker(broker_id)
+        if broker.state is not BrokerState.RUNNING:
+            raise cli.CommandError(f"{broker.name} is {broker.state.value}, expected running")
+        return broker
 
     async def _tell_each(self, broker_id: int | None, command: dict[str, Any]) -> None:
         if broker_id is not None:
@@ -805,6 +860,26 @@ def _partitions(response: MetadataResponse, topic: str) -> dict[int, Any]:
         if one.name == topic and not one.error_code:
             return {p.partition_index: p for p in one.partitions}
     return {}
+
+
+def _latest_offsets(
+    partitions: Mapping[str, Iterable[int]], *, committed: bool = False
+) -> ListOffsetsRequest:
+    kind = ListOffsetsRequest.ListOffsetsTopic
+    return ListOffsetsRequest(
+        replica_id=-1,
+        isolation_level=int(committed),
+        topics=[
+            kind(
+                name=topic,
+                partitions=[
+                    kind.ListOffsetsPartition(partition_index=number, timestamp=LATEST)
+                    for number in numbers
+                ],
+            )
+            for topic, numbers in partitions.items()
+        ],
+    )
 
 
 def _suffix(partition: int) -> str:

@@ -23,7 +23,7 @@ from kafkalike.zk.client import (
     error_for,
 )
 from kafkalike.zk.link import split_connect
-from kafkalike.zk.znodes import ControllerInfo, CorruptZnode
+from kafkalike.zk.znodes import ControllerInfo, CorruptZnode, TopicInfo
 
 from .. import cli
 
@@ -184,6 +184,10 @@ class Outsider:
         """Until nothing is left of these topics; those that are when time is up."""
         return await self._threads.run(_wait_deleted, self._connect, topics, timeout_s)
 
+    async def topics(self) -> dict[str, int]:
+        """Number of partitions by topic, without topics that wait for their deletion."""
+        return await self._threads.run(_topics, self._connect)
+
     async def move_controller(self, broker_id: int, timeout_s: float) -> None:
         """Delete the controller's znode until `broker_id` has taken it.  Raises CommandError."""
         await self._threads.run(_move_controller, self._connect, broker_id, timeout_s)
@@ -195,6 +199,19 @@ def _end_session(connect: str, session_id: int, password: bytes) -> None:
         WireSession(connect, session_id=session_id, password=password),
     ):
         pass
+
+
+def _topics(connect: str) -> dict[str, int]:
+    found: dict[str, int] = {}
+    with WireSession(connect) as session:
+        going = set(session.children(paths.DELETE_TOPICS))
+        for name in session.children(paths.TOPICS):
+            if name in going:
+                continue
+            path = paths.topic(name)
+            with contextlib.suppress(NoNode, CorruptZnode):
+                found[name] = len(TopicInfo.decode(session.get(path)[0], path).partitions)
+    return found
 
 
 def _wait_deleted(connect: str, topics: Sequence[str], timeout_s: float) -> list[str]:

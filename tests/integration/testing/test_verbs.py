@@ -241,6 +241,7 @@ def test_a_full_disk_ends_the_broker(cluster: Cluster) -> None:
         assert time.monotonic() < deadline
         time.sleep(0.05)
     assert cluster.brokers[leader].exit_code == 1
+    cluster.free_disk(leader)
     cluster.start_broker(leader)
     cluster.wait_isr_full("full")
     assert read(cluster, "full", 1) == [b"1"]
@@ -297,6 +298,20 @@ def test_the_controller_goes_where_it_is_sent(cluster: Cluster) -> None:
         assert cluster.move_controller(broker) == broker
         assert cluster.controller() == broker
     assert cluster.move_controller() != 1
+    cluster.kill(2, at_once=True)
+    begin = time.monotonic()
+    with pytest.raises(ClusterError, match="broker-2 is stopped, expected running"):
+        cluster.move_controller(2)
+    assert time.monotonic() - begin < 10
+
+
+def assert_settled(cluster: Cluster, topic: str) -> None:
+    """Without waiting: any question can be asked at once."""
+    for partition in (0, 1):
+        assert cluster.leader(topic, partition) in (1, 2, 3)
+        assert sorted(cluster.isr(topic, partition)) == [1, 2, 3]
+        assert cluster.end_offset(topic, partition) in (0, 1)
+    assert cluster.controller() in (1, 2, 3)
 
 
 def test_a_snapshot_brings_everything_back(
@@ -310,12 +325,12 @@ def test_a_snapshot_brings_everything_back(
     producer = Producing(cluster)
     producer.send("kept", b"1")
     cluster.snapshot("before")
-    cluster.wait_isr_full("kept")
+    assert_settled(cluster, "kept")
     producer.send("kept", b"2")
     cluster.create_topic("later")
     cluster.restore("before")
+    assert_settled(cluster, "kept")
     assert "later" not in cluster.topics()
-    cluster.wait_isr_full("kept")
     assert [cluster.end_offset("kept", partition) for partition in (0, 1)].count(0) == 1
     with pytest.raises(ClusterError, match="there is no snapshot 'other'"):
         cluster.restore("other")
