@@ -90,6 +90,19 @@ def test_a_file_that_is_not_there(flag: str, capsys: pytest.CaptureFixture[str])
         ({"topics": [{"name": 3}]}, "expected str"),
         ({"duration_ms": 0}, "expected a positive number"),
         ({"topic": []}, "unknown key 'topic'"),
+        (
+            {"workloads": [{"kind": "plain", "name": "w", "options": {"producer": 1}}]},
+            "workload 'w' (plain).options: unknown key 'producer'",
+        ),
+        (
+            {"workloads": [{"kind": "churn", "name": "w", "options": {"act": ["grow"]}}]},
+            "'acts' is the nearest",
+        ),
+        (
+            {"faults": [{"at_ms": 1, "kind": "power", "args": {"torn_tial": True}}]},
+            "faults[0] (power).args: unknown key 'torn_tial'",
+        ),
+        ({"faults": [{"at_ms": 1, "kind": "crash", "args": {"x": 1}}]}, "known are []"),
     ],
 )
 def test_a_scenario_that_makes_no_sense(

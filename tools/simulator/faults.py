@@ -17,7 +17,7 @@ from kafkalike.runtime.ports import StorageError
 
 from .broker import SimBroker
 from .process import SimRandom
-from .scenario import Fault, ScenarioError
+from .scenario import Fault, ScenarioError, refuse_unknown
 from .world import World
 
 _POLL_S: Final = 0.25
@@ -387,9 +387,10 @@ class Trouble:
 
 @dataclass(slots=True, frozen=True)
 class FaultKind:
-    """What a fault does, whether it can take a replica away, and how one is drawn."""
+    """What a fault does, which args it takes, whether it can take a replica away, how it is drawn."""
 
     strike: Callable[[Trouble, Fault], Undo | None]
+    args: tuple[str, ...] = ()
     takes_away: bool = True
     lasts_ms: tuple[int, int] = (0, 0)
     draw: Callable[[SimRandom], "dict[str, object]"] = lambda random: {}
@@ -402,12 +403,14 @@ FAULTS: Final[dict[str, FaultKind]] = {
     "stop": FaultKind(Trouble.stop, lasts_ms=(200, 8000), weight=2),
     "power": FaultKind(
         Trouble.power,
+        args=("torn_tail", "always"),
         lasts_ms=(500, 9000),
         draw=lambda random: {"torn_tail": random.random() < 0.7},
         weight=2,
     ),
     "power_at_operation": FaultKind(
         Trouble.power_at_operation,
+        args=("after", "torn_tail", "always"),
         lasts_ms=(500, 9000),
         draw=lambda random: {"after": random.randrange(200), "torn_tail": random.random() < 0.7},
         weight=2,
@@ -423,12 +426,14 @@ FAULTS: Final[dict[str, FaultKind]] = {
     "deaf": FaultKind(Trouble.deaf, lasts_ms=(300, 10_000), weight=1),
     "reset": FaultKind(
         Trouble.reset,
+        args=("chance",),
         takes_away=False,
         draw=lambda random: {"chance": random.choice((0.2, 0.5, 1.0))},
         weight=3,
     ),
     "slow_link": FaultKind(
         Trouble.slow_link,
+        args=("delay_s",),
         takes_away=False,
         lasts_ms=(500, 8000),
         draw=lambda random: {"delay_s": random.choice((0.05, 0.3, 1.0))},
@@ -436,6 +441,7 @@ FAULTS: Final[dict[str, FaultKind]] = {
     ),
     "loss": FaultKind(
         Trouble.loss,
+        args=("part",),
         takes_away=False,
         lasts_ms=(500, 8000),
         draw=lambda random: {"part": random.choice((0.01, 0.1, 0.3))},
@@ -443,24 +449,28 @@ FAULTS: Final[dict[str, FaultKind]] = {
     ),
     "slow_reader": FaultKind(
         Trouble.slow_reader,
+        args=("bytes_per_s",),
         lasts_ms=(500, 6000),
         draw=lambda random: {"bytes_per_s": random.choice((2000, 20_000))},
         weight=1,
     ),
     "disk_full": FaultKind(
         Trouble.disk_full,
+        args=("room_bytes",),
         lasts_ms=(500, 8000),
         draw=lambda random: {"room_bytes": random.randrange(4000)},
         weight=1,
     ),
     "failed_sync": FaultKind(
         Trouble.failed_sync,
+        args=("dir",),
         lasts_ms=(500, 8000),
         draw=lambda random: {"dir": random.randrange(2)} if random.random() < 0.7 else {},
         weight=2,
     ),
     "slow_sync": FaultKind(
         Trouble.slow_sync,
+        args=("delay_s",),
         takes_away=False,
         lasts_ms=(500, 8000),
         draw=lambda random: {"delay_s": random.choice((0.1, 1.0))},
@@ -468,6 +478,7 @@ FAULTS: Final[dict[str, FaultKind]] = {
     ),
     "clock_skew": FaultKind(
         Trouble.clock_skew,
+        args=("skew_ms",),
         takes_away=False,
         lasts_ms=(500, 20_000),
         draw=lambda random: {"skew_ms": random.choice((-3_600_000, -5000, 5000, 3_600_000))},
@@ -476,12 +487,14 @@ FAULTS: Final[dict[str, FaultKind]] = {
     "zk_isolate": FaultKind(Trouble.zk_isolate, lasts_ms=(500, 9000), weight=3),
     "zk_drop": FaultKind(
         Trouble.zk_drop,
+        args=("applied",),
         lasts_ms=(1, 8000),
         draw=lambda random: {"applied": random.random() < 0.5},
         weight=2,
     ),
     "zk_lose_answer": FaultKind(
         Trouble.zk_lose_answer,
+        args=("skip", "applied"),
         draw=lambda random: {"skip": random.randrange(30), "applied": random.random() < 0.5},
         weight=4,
         targets=("any", "controller", "controller"),
@@ -489,6 +502,7 @@ FAULTS: Final[dict[str, FaultKind]] = {
     "zk_expire": FaultKind(Trouble.zk_expire, weight=3),
     "zk_down": FaultKind(
         Trouble.zk_down,
+        args=("applied",),
         lasts_ms=(500, 10_000),
         draw=lambda random: {"applied": random.random() < 0.5},
         weight=1,
@@ -497,12 +511,14 @@ FAULTS: Final[dict[str, FaultKind]] = {
     "depose": FaultKind(Trouble.depose, takes_away=False, weight=0, targets=("",)),
     "bad_directory": FaultKind(
         Trouble.bad_directory,
+        args=("directory",),
         lasts_ms=(500, 8000),
         draw=lambda random: {"directory": random.choice(("/data", "/more"))},
         weight=1,
     ),
     "late_order": FaultKind(
         Trouble.late_order,
+        args=("stops", "former_life"),
         takes_away=False,
         draw=lambda random: {
             "stops": random.random() < 0.4,
@@ -522,11 +538,13 @@ def broker_of(target: str, broker_ids: "tuple[int, ...]") -> int:
 
 
 def check_faults(faults: "tuple[Fault, ...]", brokers: int) -> None:
-    """Raises ScenarioError for a fault or target that nobody knows."""
+    """Raises ScenarioError for a fault, target or arg that nobody knows."""
     ids = tuple(range(brokers))
-    for fault in faults:
+    for number, fault in enumerate(faults):
         if fault.kind not in FAULTS:
             raise ScenarioError(f"fault kind {fault.kind!r}, known are {sorted(FAULTS)}")
+        where = f"faults[{number}] ({fault.kind}).args"
+        refuse_unknown(where, fault.args, FAULTS[fault.kind].args)
         names = fault.target.replace("|", ">").split(">")
         for name in names if len(names) > 1 else [fault.target]:
             if len(names) > 1 or name not in ("any", "leader", "controller", "follower", ""):

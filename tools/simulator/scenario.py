@@ -5,7 +5,9 @@
 """
 
 import json
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from difflib import get_close_matches
 from typing import Any
 
 from .process import SimRandom
@@ -118,7 +120,7 @@ class Scenario:
 def _build(data: Any) -> Scenario:
     _expect_object("scenario", data)
     known = {"cluster", "topics", "workloads", "faults", "duration_ms"}
-    _refuse_unknown("scenario", data, known)
+    refuse_unknown("scenario", data, known)
     return Scenario(
         cluster=_make(ClusterSpec, "cluster", data.get("cluster", {})),
         topics=_make_all(TopicSpec, "topics", data.get("topics", [])),
@@ -136,7 +138,7 @@ def _make_all(kind: Any, where: str, data: Any) -> "tuple[Any, ...]":
 
 def _make(kind: Any, where: str, data: Any) -> Any:
     _expect_object(where, data)
-    _refuse_unknown(where, data, set(kind.__dataclass_fields__))
+    refuse_unknown(where, data, set(kind.__dataclass_fields__))
     for name, value in data.items():
         _check_type(f"{where}.{name}", value, str(kind.__dataclass_fields__[name].type))
     try:
@@ -160,10 +162,13 @@ def _expect_object(where: str, data: Any) -> None:
         raise ScenarioError(f"{where}: expected an object, found {data!r}")
 
 
-def _refuse_unknown(where: str, data: "dict[str, Any]", known: "set[str]") -> None:
+def refuse_unknown(where: str, data: "Mapping[str, Any]", known: "Collection[str]") -> None:
+    """Raises ScenarioError naming the first key that is none of `known`, and the nearest that is."""
     for name in data:
         if name not in known:
-            raise ScenarioError(f"{where}: unknown key {name!r}, known are {sorted(known)}")
+            near = get_close_matches(name, sorted(known), 1)
+            meant = f"; {near[0]!r} is the nearest" if near else ""
+            raise ScenarioError(f"{where}: unknown key {name!r}, known are {sorted(known)}{meant}")
 
 
 def _positive(where: str, value: Any) -> int:

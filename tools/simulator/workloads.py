@@ -7,7 +7,7 @@ every workload must get on by itself within `PROGRESS_S`: what does not is repor
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from twisted.internet.defer import Deferred
 
@@ -23,7 +23,7 @@ from .history import History
 from .members import GroupMember
 from .process import SimRandom
 from .producers import Producer
-from .scenario import Scenario, ScenarioError, TopicSpec, WorkloadSpec
+from .scenario import Scenario, ScenarioError, TopicSpec, WorkloadSpec, refuse_unknown
 
 if TYPE_CHECKING:
     from .world import World
@@ -40,9 +40,15 @@ class BaseWorkload:
     """Clients that are started together and end together.
 
     Subclasses make clients in `begin` with `add`, and may say in `stalled` what does not work yet.
+    `known_options` names the options there are; None takes any.
     """
 
+    known_options: ClassVar[tuple[str, ...] | None] = None
+
     def __init__(self, spec: WorkloadSpec, topics: tuple[TopicSpec, ...]) -> None:
+        if self.known_options is not None:
+            where = f"workload {spec.name!r} ({spec.kind}).options"
+            refuse_unknown(where, spec.options, self.known_options)
         self.name = spec.name
         self.options: Mapping[str, Any] = spec.options
         self.topics = topics
@@ -144,6 +150,21 @@ class ProduceAndConsume(BaseWorkload):
     `follower_chance`, `patience_ms`, `topics`.
     """
 
+    known_options = (
+        "acks",
+        "producers",
+        "idempotent",
+        "interval_ms",
+        "batch_records",
+        "window",
+        "value_bytes",
+        "codec",
+        "patience_ms",
+        "consumers",
+        "follower_chance",
+        "topics",
+    )
+
     def begin(self) -> None:
         partitions = self.partitions()
         acks = self.option("acks", [-1])
@@ -190,6 +211,22 @@ class GroupsWorkload(BaseWorkload):
     `forgetful`, `death_chance` (the first one stays), `session_timeout_ms`, `rebalance_timeout_ms`,
     `interval_ms`, `topics`.
     """
+
+    known_options = (
+        "group",
+        "members",
+        "cooperative",
+        "static",
+        "session_timeout_ms",
+        "interval_ms",
+        "leave_chance",
+        "vanish_chance",
+        "vanish_ms",
+        "forgetful",
+        "death_chance",
+        "rebalance_timeout_ms",
+        "topics",
+    )
 
     def begin(self) -> None:
         topics = tuple(topic.name for topic in self.chosen())
@@ -242,6 +279,16 @@ class Churn(BaseWorkload):
     "trim" (DeleteRecords), of which each time one is drawn; or instead of it `reassign`, `unclean`
     and `delete_records` (bool).
     """
+
+    known_options = (
+        "interval_ms",
+        "topics_at_once",
+        "reassign",
+        "unclean",
+        "delete_records",
+        "acts",
+        "topics",
+    )
 
     def begin(self) -> None:
         name = f"{self.name}-admin"
