@@ -1,6 +1,7 @@
 """Leader elections on request and on a timer (KIP-460; reference: controller 13)."""
 
 from collections.abc import Iterable
+from typing import Final
 
 from kafkalike.errors import (
     ElectionNotNeeded,
@@ -20,6 +21,9 @@ from .events import ZkPreferredElection
 from .leaders import ElectionStrategy, elect_preferred
 from .partitions import PartitionStateMachine, StateChangeFailed
 from .term import Term
+
+_PREFERRED_RULE: Final = "PreferredReplicaPartitionLeaderElectionStrategy"
+_UNCLEAN_RULE: Final = "OfflinePartitionLeaderElectionStrategy(true)"
 
 
 def refuse_election(
@@ -96,7 +100,9 @@ class LeaderBalancer:
         for partition in electable:
             outcome = outcomes.get(partition)
             if outcome is None or isinstance(outcome, StateChangeFailed):
-                message = str(outcome or "the partition cannot go online now")
+                # As the original words it; the reason is in the log.
+                rule = _UNCLEAN_RULE if unclean else _PREFERRED_RULE
+                message = f"Failed to elect leader for partition {partition} under strategy {rule}"
                 results[partition] = ElectionResult(
                     error=EligibleLeadersNotAvailable(message)
                     if unclean

@@ -120,12 +120,14 @@ def test_groups_move_between_kafka_and_ours(make_cluster: ClusterMaker, tmp_path
         **FAST,
         "offsets.topic.replication.factor": "2",
         "controlled.shutdown.enable": "false",
+        "auto.leader.rebalance.enable": "false",
         "inter.broker.protocol.version": "3.9",
     }
     cluster = make_cluster(
         1,
         offsets_topic_replication_factor="2",
         controlled_shutdown_enable="false",
+        auto_leader_rebalance_enable="false",
     )
     kafka = ReferenceKafka(
         tmp_path / "kafka",

@@ -50,10 +50,6 @@ WRONG_TOPIC: Final = '{"version":1,"partitions":[{"topic":"nosuch","partition":0
 PERF_TO_DEAD: Final = (
     '{"version":1,"partitions":[{"topic":"perf","partition":0,"replicas":[1,2,3]}]}'
 )
-ALL_TRIM: Final = (
-    '{"version":1,"partitions":[{"topic":"alpha","partition":0,"offset":4},'
-    '{"topic":"lone","partition":0,"offset":1},{"topic":"perf","partition":0,"offset":1}]}'
-)
 SOLO_MOVE: Final = (
     '{"version":1,"partitions":[{"topic":"solo","partition":0,"replicas":[2],"log_dirs":["any"]}]}'
 )
@@ -480,11 +476,4 @@ COMMANDS: Final[tuple[Command, ...]] = (
         "log-dirs with a dead broker",
         f"log-dirs {FROM} --describe --broker-list 1,3 --topic-list alpha",
     ),
-    _c(
-        "delete-records with a dead broker",
-        f"delete-records {FROM} --offset-json-file {{1}}",
-        files=(ALL_TRIM,),
-        unordered=True,
-    ),
-    _c("features with a dead broker", f"features {FROM} describe"),
 )
