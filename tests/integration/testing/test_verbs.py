@@ -152,6 +152,23 @@ def test_an_isolated_broker_is_not_asked(cluster: Cluster) -> None:
     cluster.wait_isr_full("island")
 
 
+def test_who_keeps_zookeeper_is_asked_where_all_have_lost_brokers() -> None:
+    """Of two brokers cut from each other, and of four with two isolated ones."""
+    with Cluster(2, config=FAST | {"min.insync.replicas": 1}, single_process=True) as pair:
+        pair.create_topic("pair", assignment=[[1, 2]])
+        pair.move_controller(1)
+        pair.isolate(1)
+        assert pair.wait_controller(other_than=1) == 2
+        assert pair.wait_leader("pair", other_than=1) == 2
+    with Cluster(4, config=FAST, single_process=True) as four:
+        four.create_topic("four", assignment=[[1, 2, 3]])
+        four.move_controller(1)
+        four.isolate(1)
+        four.isolate(4)
+        assert four.wait_controller(other_than=1) in (2, 3)
+        four.wait_isr("four", [2, 3])
+
+
 def test_a_link_cut_one_way(cluster: Cluster) -> None:
     """Fetch requests of the follower vanish: to the leader it is silent."""
     cluster.create_topic("oneway", assignment=[[1, 2, 3]])
