@@ -132,6 +132,8 @@ class Story:
         admin(
             "leaders", "elect", "--election-type", "preferred", *self.to, "--all-topic-partitions"
         )
+        self.cluster.calm(TOPIC, what="leaders are back")
+        self.traffic.wait_flowing()
 
 
 def test_one_cluster_of_both(
