@@ -8,7 +8,7 @@ nothing while earlier records are on their way: nobody is told what another coor
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from twisted.internet.defer import Deferred
 
@@ -36,6 +36,7 @@ from kafkalike.records.record import Record
 from kafkalike.runtime.tasks import WheelTimer
 
 from . import migration
+from .answer import Answer
 from .consumer_group import ConsumerGroup, Draft
 from .consumer_membership import ConsumerMembership, is_vacant
 from .consumer_records import in_order
@@ -119,28 +120,6 @@ class Store(Protocol):
 
     def is_replicated(self, partition: int, end_offset: int) -> bool:
         """Whether the partition's high watermark has come that far."""
-
-
-class _Answer(Generic[T]):
-    """A result that comes now or later: given to `put`, taken with `get`."""
-
-    __slots__ = ("_deferred", "_value")
-
-    def __init__(self) -> None:
-        self._value: T | None = None
-        self._deferred: Deferred[T] | None = None
-
-    def put(self, value: T) -> None:
-        if self._deferred is None:
-            self._value = value
-        elif not self._deferred.called:
-            self._deferred.callback(value)
-
-    def get(self) -> "T | Deferred[T]":
-        if self._value is not None:
-            return self._value
-        self._deferred = Deferred()
-        return self._deferred
 
 
 class ConsumerGroups:
@@ -265,7 +244,7 @@ class ConsumerGroups:
         except Exception:
             draft.undo()
             raise
-        answer: _Answer[T] = _Answer()
+        answer: Answer[T] = Answer()
         self.write(
             draft,
             lambda code: answer.put(result if code == NONE else refused(error_class(code)())),

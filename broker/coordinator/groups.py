@@ -20,7 +20,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from twisted.internet.defer import Deferred
 
@@ -68,6 +68,7 @@ from ..log.log import Origin
 from ..replica.partition import Partition
 from ..replica.roles import RoleChanges
 from ..replica.values import AppendEntry, AppendResult
+from .answer import Answer
 from .consumer_group import ConsumerGroup
 from .consumer_groups import ConsumerGroups, GroupSettings
 from .consumer_membership import COMMIT_WITH_EPOCH_SINCE
@@ -127,28 +128,6 @@ class Replicas(Protocol):
         origin: Origin,
         internal_topics_allowed: bool,
     ) -> "list[AppendResult] | Deferred[list[AppendResult]]": ...
-
-
-class _Answer(Generic[T]):
-    """A result that comes now or later: given to `put`, taken with `get`."""
-
-    __slots__ = ("_deferred", "_value")
-
-    def __init__(self) -> None:
-        self._value: T | None = None
-        self._deferred: Deferred[T] | None = None
-
-    def put(self, value: T) -> None:
-        if self._deferred is None:
-            self._value = value
-        elif not self._deferred.called:
-            self._deferred.callback(value)
-
-    def get(self) -> "T | Deferred[T]":
-        if self._value is not None:
-            return self._value
-        self._deferred = Deferred()
-        return self._deferred
 
 
 class GroupCoordinator:
@@ -564,7 +543,7 @@ class GroupCoordinator:
             if call.member_id != NO_MEMBER:
                 return JoinResult(UnknownMemberId.code, call.member_id)
             group = self._new_group(call.group_id)
-        answer: _Answer[JoinResult] = _Answer()
+        answer: Answer[JoinResult] = Answer()
         self._membership.join(group, call, answer.put)
         return answer.get()
 
@@ -582,7 +561,7 @@ class GroupCoordinator:
         group = self._group(call.group_id)
         if group is None:
             return SyncResult(UnknownMemberId.code)
-        answer: _Answer[SyncResult] = _Answer()
+        answer: Answer[SyncResult] = Answer()
         self._membership.sync(group, call, answer.put)
         return answer.get()
 
@@ -716,7 +695,7 @@ class GroupCoordinator:
             shard.note_producer(producer_id, group.group_id)
         else:
             group.offsets.begin(fitting)
-        answer: _Answer[Codes] = _Answer()
+        answer: Answer[Codes] = Answer()
 
         def stored(code: int, base_offset: int) -> None:
             if code == NONE:
