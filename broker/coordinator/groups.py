@@ -20,7 +20,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol
 
 from twisted.internet.defer import Deferred
 
@@ -107,7 +107,6 @@ _DOMAIN: Final = "kafka.coordinator.group"
 _TYPE: Final = "GroupMetadataManager"
 _KAFKA_METRICS: Final = ("kafka.server", "group-coordinator-metrics")
 
-T = TypeVar("T")
 Codes = dict[TopicPartition, int]
 """An error code for each partition."""
 Appended = Callable[[int, int], None]
