@@ -2,7 +2,6 @@
 
 import argparse
 import pathlib
-import sys
 
 from kafkalike.config import BrokerConfig, ConfigError
 from kafkalike.properties import PropertiesError, parse_properties
@@ -40,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
     from .serve import run as serve
 
     for line in config.warnings():
-        sys.stderr.write(f"warning: {line}\n")
+        cli.print_warning(line)
     return serve(config, log_level=args.log_level, ready_file=args.ready_file)
 
 

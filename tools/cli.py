@@ -4,6 +4,7 @@ Errors go to stderr, results to stdout.  Exit codes: 0 done, 1 failed, 2 wrong u
 """
 
 import argparse
+import contextlib
 import io
 import json
 import os
@@ -111,6 +112,12 @@ def print_table(
 
 def print_error(message: str) -> None:
     sys.stderr.write(f"error: {message}\n")
+
+
+def print_warning(message: str) -> None:
+    """Something that was probably meant otherwise."""
+    with contextlib.suppress(OSError):
+        sys.stderr.write(f"warning: {message}\n")
 
 
 def print_note(message: str) -> None:

@@ -99,14 +99,19 @@ class LocalCluster:
         reactor: Any,
         *,
         on_unexpected_exit: Callable[[LocalBroker], None] = lambda broker: None,
+        on_warning: Callable[[str], None] = lambda line: None,
         on_coordination_failure: Callable[[Exception], None] = lambda error: None,
     ) -> None:
-        """`on_unexpected_exit` hears of every broker that ends without having been told to."""
+        """`on_unexpected_exit` hears of every broker that ends without having been told to.
+
+        `on_warning` hears once what brokers say about their settings, which are those of all.
+        """
         self.options = options
         self.host = host
         self.runtime = runtime
         self.reactor = reactor
         self._on_unexpected_exit = on_unexpected_exit
+        self._on_warning = on_warning
         self._on_coordination_failure = on_coordination_failure
         self._reservations = Reservations()
         self._lock: DiskLock | None = None
@@ -122,6 +127,8 @@ class LocalCluster:
         self.zookeeper = options.zookeeper or ""
         self.brokers: dict[int, LocalBroker] = {}
         self.is_ready = False
+        self.warnings: list[str] = []
+        """What brokers said about their settings."""
 
     @property
     def bootstrap(self) -> str:
@@ -544,6 +551,12 @@ class LocalCluster:
             broker.state = BrokerState.RUNNING
             broker.address = address
         broker.changed()
+
+    def warns(self, lines: list[str]) -> None:
+        for line in lines:
+            if line not in self.warnings:
+                self.warnings.append(line)
+                self._on_warning(line)
 
     def sees(self, broker: LocalBroker, brokers: list[int]) -> None:
         broker.sees = brokers

@@ -195,6 +195,7 @@ class _Supervisor:
             runtime,
             self._reactor,
             on_unexpected_exit=self._broker_exited,
+            on_warning=cli.print_warning,
             on_coordination_failure=lambda error: self._give_up(f"coordination service: {error}"),
         )
 
@@ -322,6 +323,7 @@ class _Supervisor:
                 str(b.id): {"address": b.address, "pid": b.pid} for b in cluster.brokers.values()
             },
             "control": None if self._control is None else self._control.url,
+            "warnings": cluster.warnings,
             "seconds": round(self._monotonic() - self._begin_s, 3),
         }
         if self._args.ready_file is not None:

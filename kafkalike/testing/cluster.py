@@ -23,6 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
@@ -114,7 +115,10 @@ class Cluster:
     # -- life ----------------------------------------------------------------------------------
 
     def start(self) -> "Cluster":
-        """Start and wait until every broker serves.  Raises ClusterError."""
+        """Start and wait until every broker serves.  Raises ClusterError.
+
+        A setting that no broker knows is a UserWarning.
+        """
         if self._process is not None:
             raise ClusterError("the cluster runs already")
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115
@@ -131,6 +135,8 @@ class Cluster:
         )
         try:
             self._facts = self._first_event()
+            for line in self._facts["warnings"]:
+                warnings.warn(line, UserWarning, stacklevel=2)
         except BaseException:
             self._end()
             raise

@@ -3,13 +3,23 @@
 import pathlib
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from twisted.internet.defer import Deferred
 
 from kafkalike.zk.server.server import CoordinationServer
 
 from .links import Direction
+
+
+MAX_WARNINGS: Final = 20
+MAX_WARNING_CHARS: Final = 400
+"""Together they fit into one message to the supervisor, whatever the characters are."""
+
+
+def shortened(lines: list[str]) -> list[str]:
+    """What `Events.warns` is told of many or long lines."""
+    return [line[:MAX_WARNING_CHARS] for line in lines[:MAX_WARNINGS]]
 
 
 class BrokerHostError(Exception):
@@ -67,6 +77,9 @@ class Events(Protocol):
 
     def spawned(self, broker: LocalBroker) -> None:
         """Its pid is known."""
+
+    def warns(self, lines: list[str]) -> None:
+        """What there is to say about its settings; told before it starts."""
 
     def ready(self, broker: LocalBroker, address: str) -> None:
         """It serves."""

@@ -1,8 +1,9 @@
 """A broker as a child of `kafkalike up`: what its process adds to `kafkalike broker`.
 
-It tells its supervisor when it serves, which brokers it has heard of, and obeys commands that switch
-faults.  Messages to the supervisor: `{"event": "ready", "address"}`, `{"event": "sees", "brokers"}`,
-and for each command `{"event": "done", "id", "result"}` or `{"event": "done", "id", "error"}`.
+It tells its supervisor what its settings need a word about, when it serves, which brokers it has heard
+of, and obeys commands that switch faults.  Messages to the supervisor: `{"event": "warns", "lines"}`,
+`{"event": "ready", "address"}`, `{"event": "sees", "brokers"}`, and for each command
+`{"event": "done", "id", "result"}` or `{"event": "done", "id", "error"}`.
 """
 
 import os
@@ -17,6 +18,7 @@ from kafkalike.zk.kazoo_client import KazooZkClient
 from .. import cli
 from ..serve import run
 from ..spawner import ChildChannel
+from .broker import shortened
 from .faults import BrokerFaults
 
 
@@ -27,6 +29,9 @@ def run_child(argument: dict[str, Any], channel: ChildChannel) -> int:
     except ConfigError as error:
         cli.print_error(str(error))
         return cli.FAILED
+    lines = shortened(config.warnings())
+    if lines:
+        channel.send({"event": "warns", "lines": lines})
     return run(
         config,
         log_level=argument["log_level"],

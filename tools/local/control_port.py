@@ -1,12 +1,12 @@
 """The control port: the verbs of a local cluster over HTTP and JSON, for tests in any language.
 
     GET  /ready        200 and the facts once every broker serves, 503 before
-    GET  /VERB?k=v     a verb that only asks
-    POST /VERB         a JSON object of arguments; answers {"result": ...}
+    GET  /VERB?k=v     a verb that only asks or waits (`verbs.ASKING`)
+    POST /VERB         any verb, a JSON object of arguments; answers {"result": ...}
 
-Errors are {"error": text}: 400 wrong arguments or not possible now, 404 no such verb, 504 what was
-waited for did not come true.  It listens on 127.0.0.1 only and needs no password: who
-reaches it could also signal the processes.
+Errors are {"error": text}: 400 wrong arguments or not possible now, 404 no such verb, 405 a verb
+that acts asked for with another method than POST, 504 what was waited for did not come true.  It
+listens on 127.0.0.1 only and needs no password: who reaches it could also signal the processes.
 """
 
 import inspect
@@ -17,7 +17,13 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final, get_args, get_origin, get_type_hints
 
 from twisted.internet.error import CannotListenError
-from twisted.web.http import BAD_REQUEST, GATEWAY_TIMEOUT, INTERNAL_SERVER_ERROR, NOT_FOUND
+from twisted.web.http import (
+    BAD_REQUEST,
+    GATEWAY_TIMEOUT,
+    INTERNAL_SERVER_ERROR,
+    NOT_ALLOWED,
+    NOT_FOUND,
+)
 from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET, Request, Site
 
@@ -29,7 +35,7 @@ from .. import cli
 from ..listeners import who_listens
 from ..local_cluster import LocalCluster
 from .layout import HOST
-from .verbs import Verbs, WaitTimeout
+from .verbs import ASKING, Verbs, WaitTimeout
 
 MAX_BODY_BYTES: Final = 1 << 20
 SERVICE_UNAVAILABLE: Final = 503
@@ -104,6 +110,14 @@ class ControlPort:
             traceback.print_exc()
             return INTERNAL_SERVER_ERROR, {"error": f"{type(error).__name__}: {error}"}
 
+    def methods(self, verb: str) -> tuple[str, ...]:
+        """The HTTP methods that a path takes; what does not exist may be asked for in any way."""
+        if verb in ("", "ready"):
+            return ("GET", "HEAD")
+        if verb in ASKING or verb not in self._table:
+            return ("GET", "HEAD", "POST")
+        return ("POST",)
+
     async def ready(self) -> tuple[int, dict[str, Any]]:
         facts = await self._verbs.info()
         return (200 if self._cluster.is_ready else SERVICE_UNAVAILABLE), facts
@@ -165,7 +179,17 @@ class _Root(Resource):
         super().__init__()  # type: ignore[no-untyped-call]
         self._port = port
 
-    def render_GET(self, request: Request) -> Any:
+    def render(self, request: Request) -> Any:
+        """A method that would surprise is refused: a link that is followed changes nothing."""
+        verb, method = _verb(request), request.method.decode("ascii", "replace")
+        allowed = self._port.methods(verb)
+        if method not in allowed:
+            request.setHeader(b"allow", ", ".join(allowed).encode())
+            text = f"{verb or '/'}: expected {' or '.join(allowed)}, found {method}"
+            return _send(request, NOT_ALLOWED, {"error": text})
+        return self._post(request) if method == "POST" else self._get(request)
+
+    def _get(self, request: Request) -> Any:
         verb = _verb(request)
         if verb in ("", "ready"):
             return self._answer(request, self._port.ready())
@@ -174,7 +198,7 @@ class _Root(Resource):
         }
         return self._answer(request, self._port.call(verb, arguments))
 
-    def render_POST(self, request: Request) -> Any:
+    def _post(self, request: Request) -> Any:
         content: Any = request.content
         body = content.read(MAX_BODY_BYTES + 1)
         try:

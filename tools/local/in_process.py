@@ -21,7 +21,7 @@ from kafkalike.zk.server.local import LocalCoordination, LocalZkClient
 from kafkalike.zk.server.server import CoordinationServer
 
 from .. import cli
-from .broker import BrokerHostError, Events, LocalBroker
+from .broker import BrokerHostError, Events, LocalBroker, shortened
 from .faults import BrokerFaults
 from .gate import Gate
 from .layout import CLUSTER_LOG
@@ -83,6 +83,9 @@ class InProcessHost:
             logging.getLogger("kafkalike").error("error: %s", error)
             self._reactor.callLater(0.0, self._exited, broker, cli.FAILED)
             return
+        lines = shortened(config.warnings())
+        if lines:
+            self._events.warns(lines)
         chroot = split_connect(config.zookeeper_connect)[1]
         zk = self._coordination.client(
             session_timeout_ms=config.zookeeper_session_timeout_ms, chroot=chroot

@@ -149,6 +149,8 @@ class _Child:
     def _heard(self, event: dict[str, Any]) -> None:
         if event["event"] == "ready":
             self._events.ready(self.broker, event["address"])
+        elif event["event"] == "warns":
+            self._events.warns(event["lines"])
         elif event["event"] == "sees":
             self._events.sees(self.broker, event["brokers"])
         else:

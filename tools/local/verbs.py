@@ -45,6 +45,28 @@ LATEST: Final = -1
 DISCONNECT_CODE: Final = -195
 """In `push_errors`: no answer and no connection any more; librdkafka's number for that."""
 
+ASKING: Final = frozenset(
+    {
+        "controller",
+        "end_offset",
+        "group",
+        "info",
+        "isr",
+        "leader",
+        "pending_errors",
+        "replicas",
+        "topics",
+        "wait_brokers",
+        "wait_controller",
+        "wait_group",
+        "wait_isr",
+        "wait_isr_full",
+        "wait_leader",
+        "wait_offset",
+    }
+)
+"""Verbs that leave everything as it is.  All others act."""
+
 End = int | str
 """A broker id or "zookeeper"."""
 

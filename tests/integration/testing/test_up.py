@@ -65,6 +65,40 @@ def test_ready_is_told_by_line_file_and_http(tmp_path: pathlib.Path) -> None:
         assert not any(is_alive(pid) for pid in pids)
 
 
+def http(url: str, method: str, body: bytes | None = None) -> tuple[int, Any, str | None]:
+    """Status, answer and the Allow header."""
+    request = urllib.request.Request(url, data=body, method=method)
+    try:
+        with urllib.request.urlopen(request, timeout=30) as response:
+            return response.status, json.loads(response.read() or b"null"), None
+    except urllib.error.HTTPError as error:
+        return error.code, json.loads(error.read() or b"null"), error.headers["Allow"]
+
+
+def test_only_post_acts() -> None:
+    """Whoever follows a link, or asks what a path is, breaks nothing."""
+    with Up("--port", "0", "--brokers", "1", "--control-port", "0").ready() as up:
+        control = up.facts["control"]
+        asking = "GET, HEAD, POST"
+        for method in ("GET", "HEAD", "PUT", "DELETE"):
+            status, answer, allow = http(f"{control}/kill?broker=1", method)
+            assert (status, allow) == (405, "POST")
+            if method != "HEAD":
+                assert answer == {"error": f"kill: expected POST, found {method}"}
+        for verb in ("reset", "shutdown", "create-topic?topic=t", "prepare_groups", "advance"):
+            assert http(f"{control}/{verb}", "GET")[0::2] == (405, "POST")
+        assert http(f"{control}/info", "DELETE")[0::2] == (405, asking)
+        assert http(f"{control}/ready", "POST", b"{}")[0::2] == (405, "GET, HEAD")
+        assert http(f"{control}/sing", "GET")[0] == 404
+        for path in ("controller", "wait_brokers", "wait-controller?timeout_s=20", "topics"):
+            assert http(f"{control}/{path}", "GET")[0] == 200
+        assert http(f"{control}/controller", "POST")[:2] == (200, {"result": 1})
+        assert http(f"{control}/topics?internal=true", "GET")[:2] == (200, {"result": []})
+        assert http(f"{control}/info", "GET")[1]["result"]["brokers"]["1"]["state"] == "running"
+        assert http(f"{control}/shutdown", "POST")[0] == 200
+        assert up.wait() == 0
+
+
 def test_a_second_start_goes_on(tmp_path: pathlib.Path) -> None:
     arguments = ("--port", "0", "--dir", str(tmp_path / "cluster"), "--brokers", "2")
     with Up(*arguments).ready() as up:
@@ -232,6 +266,32 @@ def test_config_file_and_overrides_reach_the_brokers(tmp_path: pathlib.Path) -> 
         assert "num.partitions=4" in text
         assert "log.retention.hours=5" in text
         assert up.stop() == 0
+
+
+@pytest.mark.parametrize("mode", ["processes", "single"])
+def test_settings_that_nobody_knows_are_named(tmp_path: pathlib.Path, mode: str) -> None:
+    """Once, not once a broker; in the file and on the command line alike."""
+    config = tmp_path / "extra.properties"
+    config.write_text("log.retention.hour=5\nnum.partitions=2\n")
+    settings = ["--config", str(config), "--override", "unknown.key=v"]
+    extra = ["--single-process"] if mode == "single" else []
+    with Up("--port", "0", "--brokers", "2", *settings, *extra).ready() as up:
+        lines = [
+            "Unknown configuration log.retention.hour; did you mean log.retention.hours?",
+            "Unknown configuration unknown.key",
+        ]
+        assert up.facts["warnings"] == lines
+        assert up.stop() == 0
+        assert up.errors() == [f"warning: {line}" for line in lines]
+    with (
+        pytest.warns(UserWarning, match="did you mean log.retention.hours"),
+        Cluster(1, config={"log.retention.hour": 5}) as cluster,
+    ):
+        assert cluster.brokers[1].state == "running"
+    with Up("--port", "0", "--brokers", "3").ready() as up:
+        assert up.facts["warnings"] == []
+        assert up.stop() == 0
+        assert up.errors() == []
 
 
 def test_not_ready_before_it_is(tmp_path: pathlib.Path) -> None:
