@@ -29,7 +29,7 @@ from .ports import (
     UnknownHost,
 )
 from .tls import TlsTransport
-from .transport import FrameTransport, RawTransport, SharedInput
+from .transport import FrameTransport, RawTransport, SharedInput, SharedOutput
 
 ACCEPTS_PER_TURN: Final = 64
 _NO_DESCRIPTORS: Final = (errno.EMFILE, errno.ENFILE)
@@ -295,6 +295,7 @@ class RealNetwork:
         self.threads = threads
         self.logger = logger or logging.getLogger("kafkalike.network")
         self._shared = SharedInput()
+        self._output = getattr(reactor, "output", None) or SharedOutput()
 
     def listen(
         self,
@@ -382,6 +383,7 @@ class RealNetwork:
             clock=self.clock,
             threads=self.threads,
             shared=self._shared,
+            output=self._output,
             max_frame_bytes=max_frame_bytes,
             peer=peer,
             logger=self.logger,

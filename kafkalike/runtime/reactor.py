@@ -25,6 +25,7 @@ from twisted.python.failure import Failure
 from .disk import RealDisk
 from .network import RealNetwork
 from .ports import Runtime, Worker
+from .transport import SharedOutput
 
 T = TypeVar("T")
 
@@ -43,6 +44,7 @@ class SlimReactor(EPollReactor):
 
     def __init__(self) -> None:
         self._soon: deque[tuple[Callable[..., object], tuple[object, ...]]] = deque()
+        self.output = SharedOutput()
         super().__init__()  # type: ignore[no-untyped-call]
 
     def call_soon(self, callback: Callable[..., object], *args: object) -> None:
@@ -63,6 +65,7 @@ class SlimReactor(EPollReactor):
             events = self._poller.poll(timeout, len(selectables))
         except InterruptedError:
             return
+        self.output.crowded = len(events) > 1
         for fd, event in events:
             selectable = selectables.get(fd)
             if selectable is None:

@@ -5,10 +5,10 @@ as views of it.  A frame that is not complete moves into a pooled buffer of its 
 kernel then writes directly.  A buffer of which somebody still holds a view after its frames were
 handled is not used again, so a handler that keeps a view costs memory, never a mixed-up record.
 
-Sending: at once while the queue is empty (small answers to frames that came in one piece go out
-together); what the peer does not take waits in one deque of views and file ranges (`sendfile`,
-preceded by MSG_MORE), at most `TURN_BYTES` per turn.  A range that is not in the page cache is read
-by a thread first, so that the loop does not wait for the device.
+Sending: at once while the queue is empty, but small parts wait for the end of a turn in which there is
+more to do (see `SharedOutput`).  What the peer does not take waits in one deque of views and file
+ranges (`sendfile`, preceded by MSG_MORE), at most `TURN_BYTES` per turn.  A range that is not in the
+page cache is read by a thread first, so that the loop does not wait for the device.
 
 While more than `HIGH_WATER_BYTES` are unsent no frame is delivered: a client that does not read its
 answers gets no further ones computed.
@@ -31,8 +31,9 @@ from .ports import Buffer, Clock, File, FileRange, FrameProtocol, StorageError, 
 SHARED_BYTES: Final = 256 << 10
 TURN_BYTES: Final = 4 << 20
 HIGH_WATER_BYTES: Final = 256 << 10
-CORK_PARTS: Final = 32
-CORK_PART_BYTES: Final = 4 << 10
+SMALL_BYTES: Final = 4 << 10
+SMALL_PARTS: Final = 32
+SENDERS: Final = 16
 WARM_STEP_BYTES: Final = 1 << 20
 EAGER_BYTES: Final = 64 << 20
 POOL_BYTES: Final = 64 << 20
@@ -104,6 +105,42 @@ class SharedInput:
             self.buffer = bytearray(SHARED_BYTES)
 
 
+class SharedOutput:
+    """The small writes of one turn of a loop, sent one after the other at its end.
+
+    A send wakes the peer's process, which costs the sender several microseconds, more in a virtual
+    machine.  When answers go out between computations, each wakes a peer that has gone back to
+    sleep; when they go out together, the first one does.  Sixteen connections with small requests
+    got 1.3 times the rate and 0.7 times the p99 by it (docs/benchmarks.md).
+
+    `crowded` tells that this turn has more than one event or frame; the loop says so at its start.
+    In a turn that is not, nothing waits.  At most `SENDERS` connections with `SMALL_PARTS` parts each
+    wait, and nobody waits while a large frame is handled.
+    """
+
+    __slots__ = ("_senders", "crowded")
+
+    def __init__(self) -> None:
+        self.crowded = False
+        self._senders: list[FrameTransport] = []
+
+    def add(self, sender: "FrameTransport", clock: Clock) -> None:
+        """Have `sender.send_small` called before the turn ends."""
+        senders = self._senders
+        senders.append(sender)
+        if len(senders) == 1:
+            clock.call_soon(self.flush)
+        elif len(senders) == SENDERS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Let all who wait send now."""
+        if self._senders:
+            senders, self._senders = self._senders, []
+            for sender in senders:
+                sender.send_small()
+
+
 class _Range:
     """A file range on its way out; `warm_until` is the position up to which it may be sent."""
 
@@ -133,8 +170,6 @@ class FrameTransport:
         "__weakref__",
         "_clock",
         "_closing",
-        "_cork",
-        "_corked",
         "_fd",
         "_filled",
         "_head",
@@ -146,6 +181,7 @@ class FrameTransport:
         "_max_frame_bytes",
         "_need",
         "_on_ready",
+        "_output",
         "_partial",
         "_protocol",
         "_queue",
@@ -153,6 +189,7 @@ class FrameTransport:
         "_reactor",
         "_reading",
         "_shared",
+        "_small",
         "_socket",
         "_threads",
         "_warming",
@@ -170,6 +207,7 @@ class FrameTransport:
         clock: Clock,
         threads: Threads,
         shared: SharedInput,
+        output: SharedOutput,
         max_frame_bytes: int,
         peer: tuple[str, int],
         logger: logging.Logger,
@@ -184,6 +222,7 @@ class FrameTransport:
         self._clock = clock
         self._threads = threads
         self._shared = shared
+        self._output = output
         self._max_frame_bytes = max_frame_bytes
         self._logger = logger
         self._on_ready = on_ready
@@ -196,8 +235,7 @@ class FrameTransport:
         self._warming = False
         self._queue: deque[memoryview | _Range] = deque()
         self._queued_bytes = 0
-        self._corked = False
-        self._cork: list[bytes] = []
+        self._small: list[bytes] = []
         self._head = b""
         self._held: bytearray | None = None
         self._held_position = 0
@@ -305,7 +343,7 @@ class FrameTransport:
                 position = end
                 break
             if position < end:
-                self._corked = True
+                self._output.crowded = True
             try:
                 protocol.frame_received(view[start:position])
             except Exception:
@@ -313,10 +351,6 @@ class FrameTransport:
                 break
             if position == end:
                 break
-        if self._corked:
-            self._corked = False
-            if self._cork:
-                self._flush_cork()
         return position
 
     def _begin_partial(self, view: memoryview, start: int, end: int, size: int) -> None:
@@ -348,10 +382,13 @@ class FrameTransport:
         if self._filled < need:
             return
         self._partial = None
+        self._output.flush()
         try:
             self._protocol.frame_received(view[:need])
         except Exception:
             self._protocol_failed()
+        if self._small:
+            self.send_small()
         del view
         self._shared.pool.give(partial)
 
@@ -371,8 +408,6 @@ class FrameTransport:
             size,
             self._max_frame_bytes,
         )
-        if self._cork:
-            self._flush_cork()
         self._end(f"frame size {size} is not within 1 to {self._max_frame_bytes}")
 
     def _protocol_failed(self) -> None:
@@ -385,6 +420,8 @@ class FrameTransport:
         """The peer sends no more: what is queued still goes out, then the connection ends."""
         self._stop_reading()
         self._hold |= _ENDED
+        if self._small:
+            self.send_small()
         if self._queue:
             self._closing = "closed by the peer"
         else:
@@ -438,22 +475,24 @@ class FrameTransport:
                 if isinstance(part, FileRange):
                     part.file.release()
             return
-        if not queue and len(parts) == 1 and type(parts[0]) is bytes:
-            data = parts[0]
-            if self._corked and len(data) <= CORK_PART_BYTES:
-                self._cork.append(data)
-                if len(self._cork) == CORK_PARTS:
-                    self._flush_cork()
+        if len(parts) == 1 and type(data := parts[0]) is bytes and not queue:
+            if self._output.crowded and len(data) <= SMALL_BYTES:
+                small = self._small
+                small.append(data)
+                if len(small) == 1:
+                    self._output.add(self, self._clock)
+                elif len(small) == SMALL_PARTS:
+                    self.send_small()
                 return
-            if self._cork:
-                self._flush_cork()
+            if self._small:
+                self.send_small()
             if queue:
                 self._enqueue(parts)
             else:
                 self._send_one(data)
         else:
-            if self._cork:
-                self._flush_cork()
+            if self._small:
+                self.send_small()
             was_empty = not queue
             self._enqueue(parts)
             if was_empty:
@@ -461,11 +500,13 @@ class FrameTransport:
         if self._queued_bytes > HIGH_WATER_BYTES:
             self._hold |= _FULL
 
-    def _flush_cork(self) -> None:
-        """Send the small answers to frames that came together."""
-        data = b"".join(self._cork)
-        self._cork.clear()
-        self._send_one(data)
+    def send_small(self) -> None:
+        """Send the small parts that waited for the end of the turn."""
+        small = self._small
+        if small:
+            data = small[0] if len(small) == 1 else b"".join(small)
+            small.clear()
+            self._send_one(data)
 
     def _send_one(self, data: bytes) -> None:
         try:
@@ -594,7 +635,7 @@ class FrameTransport:
         self._max_frame_bytes = max_frame_bytes
 
     def unsent_bytes(self) -> int:
-        return self._queued_bytes
+        return self._queued_bytes + sum(map(len, self._small))
 
     def _start_writing(self) -> None:
         if not self._writing and not self._lost_called:
@@ -609,8 +650,6 @@ class FrameTransport:
     # The end.
 
     def close(self) -> None:
-        if self._cork:
-            self._flush_cork()
         self._end(None)
 
     def abort(self) -> None:
@@ -622,6 +661,8 @@ class FrameTransport:
         self._end(reason)
 
     def _end(self, reason: str | None) -> None:
+        if self._small:
+            self.send_small()
         self._hold |= _ENDED
         self._held = None
         if self._closing is None:
@@ -636,7 +677,7 @@ class FrameTransport:
                 part.file.release()
         self._queue.clear()
         self._queued_bytes = 0
-        self._cork.clear()
+        self._small.clear()
 
     def _lost(self, reason: str) -> None:
         if self._lost_called:

@@ -23,7 +23,7 @@ from twisted.internet.defer import Deferred, fail
 
 from .disk import RealDisk
 from .ports import Clock, StorageError, Threads, Transport
-from .transport import FrameTransport, SharedInput
+from .transport import FrameTransport, SharedInput, SharedOutput
 
 MAX_MESSAGE_BYTES: Final = 16 << 20
 MAX_WAITING: Final = 1000
@@ -63,6 +63,7 @@ class WorkerProcess:
         self._threads = threads
         self._logger = logger or logging.getLogger("kafkalike.worker")
         self._shared = SharedInput()
+        self._output = SharedOutput()
         self._process: subprocess.Popen[bytes] | None = None
         self._transport: Transport | None = None
         self._waiting: dict[int, Deferred[dict[str, Any]]] = {}
@@ -127,6 +128,7 @@ class WorkerProcess:
             clock=self._clock,
             threads=self._threads,
             shared=self._shared,
+            output=self._output,
             max_frame_bytes=MAX_MESSAGE_BYTES,
             peer=("helper process", 0),
             logger=self._logger,

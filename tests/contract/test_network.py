@@ -195,6 +195,62 @@ def test_many_frames_in_one_piece_keep_their_order(world: World, listening: List
     client.close()
 
 
+def test_answers_of_a_turn_with_many_connections_each_reach_their_peer(
+    world: World, listening: Listening
+) -> None:
+    large = random.Random(3).randbytes(100_000)
+
+    def answer(recorder: Recorder, frame: bytes) -> None:
+        number = int(frame)
+        recorder.transport.write([framed(frame)])
+        if number % 5 == 1:
+            recorder.transport.write([framed(large)])
+            recorder.transport.write([framed(b"after")])
+        elif number % 5 == 2:
+            recorder.transport.close()
+        elif number % 5 == 3:
+            assert recorder.transport.unsent_bytes() in (0, len(frame) + 4)
+            recorder.transport.abort()
+
+    listening.on_frame = answer
+    clients = [world.client(listening.port.port) for _ in range(50)]
+    world.until(lambda: len(listening.accepted) == 50)
+    for round_ in range(3):
+        for number, client in enumerate(clients):
+            if round_ == 0 or number % 5 not in (2, 3):
+                client.send(framed(b"%d" % number))
+        for number, client in enumerate(clients):
+            sort = number % 5
+            if sort == 3:
+                # Aborted: nothing or all of its answer arrives.
+                continue
+            if sort != 2 or round_ == 0:
+                expected = framed(b"%d" % number, *((large, b"after") if sort == 1 else ()))
+                assert client.read(len(expected)) == expected
+            if sort == 2 and round_ == 0:
+                assert client.at_end()
+    for client in clients:
+        client.close()
+
+
+def test_a_peer_that_sends_no_more_still_gets_its_small_answers(
+    world: World, listening: Listening
+) -> None:
+    if not isinstance(world, RealWorld) or world.tls_client is not None:
+        pytest.skip("only plain TCP has half-closed connections here")
+    listening.on_frame = echo
+    clients = [world.client(listening.port.port) for _ in range(3)]
+    world.until(lambda: len(listening.accepted) == 3)
+    for client in clients:
+        assert isinstance(client, RealClient)
+        client.send(framed(b"last"))
+        client.end_write()
+    for client in clients:
+        assert client.read(8) == framed(b"last")
+        assert client.at_end()
+        client.close()
+
+
 @pytest.mark.parametrize("piece", [1000, 65_537, 1 << 20])
 def test_big_and_small_frames_mixed_in_any_pieces(
     world: World, listening: Listening, piece: int

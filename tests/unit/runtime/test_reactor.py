@@ -125,6 +125,24 @@ def test_call_soon_runs_after_the_events_of_the_turn_and_before_waiting(reactor:
     assert time.monotonic() - started < 4.0
 
 
+def test_a_turn_with_several_events_is_crowded() -> None:
+    reactor = SlimReactor()
+    seen: list[bool] = []
+
+    class Watcher(Descriptor):
+        def doRead(self) -> Any:
+            seen.append(self.reactor.output.crowded)
+            return super().doRead()
+
+    first, second = Watcher(reactor), Watcher(reactor)
+    for count, senders in ((1, [first]), (3, [first, second]), (4, [second])):
+        for each in senders:
+            each.other.send(b"x")
+        until(reactor, lambda count=count: len(seen) == count)
+    assert seen == [False, True, True, False]
+    reactor._poller.close()
+
+
 def test_an_error_in_call_soon_does_not_lose_the_others(reactor: Any) -> None:
     from twisted.python import log
 
