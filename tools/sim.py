@@ -48,7 +48,12 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         metavar="FILE",
         help="a Python file with workloads and checks of your own",
     )
-    parser.add_argument("--trace", metavar="FILE", help="write every event there (with --seed)")
+    parser.add_argument(
+        "--trace",
+        metavar="FILE",
+        help="write the whole diary there (with --seed): faults, processes, znodes, partition states,"
+        " warnings; not single requests",
+    )
     parser.add_argument(
         "--minimize",
         action="store_true",

@@ -11,7 +11,6 @@ from kafkalike.zk.server.server import CoordinationServer
 
 from .links import Direction
 
-
 MAX_WARNINGS: Final = 20
 MAX_WARNING_CHARS: Final = 400
 """Together they fit into one message to the supervisor, whatever the characters are."""

@@ -10,7 +10,7 @@ import pathlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final
 
-from kafkalike.errors import error_class, error_name
+from kafkalike.errors import NotEnoughReplicas, OffsetNotAvailable, error_class, error_name
 from kafkalike.messages.catalog import APIS, find_api
 from kafkalike.messages.cluster import AlterPartitionReassignmentsRequest, ElectLeadersRequest
 from kafkalike.messages.groups import (
@@ -66,6 +66,15 @@ ASKING: Final = frozenset(
     }
 )
 """Verbs that leave everything as it is.  All others act."""
+
+HINTS: Final = {
+    OffsetNotAvailable.code: "its leader is new and its followers have yet to confirm what it has;"
+    " wait_offset waits for that",
+    NotEnoughReplicas.code: "fewer replicas are in sync than min.insync.replicas asks for",
+}
+"""What an error means here, where a broker sends no text with it."""
+
+MAX_CUTS_TOLD: Final = 8
 
 End = int | str
 """A broker id or "zookeeper"."""
@@ -862,7 +871,8 @@ class Verbs:
         while True:
             left_s = deadline_s - self._clock.monotonic()
             if left_s <= 0:
-                raise WaitTimeout(f"{last} (waited {timeout_s:g} s)")
+                cuts = described_cuts(self._cluster.touched_links(), self._cluster.direction)
+                raise WaitTimeout(f"{last} (waited {timeout_s:g} s{cuts})")
             try:
                 answer = await timeout(self._clock, missing(), left_s, "the question")
             except (PeerError, cli.CommandError) as error:
@@ -921,6 +931,22 @@ def _api_key(name: str) -> int:
     raise cli.CommandError(f"api: {name!r} is none of Kafka's, e.g. Produce, Fetch, Metadata")
 
 
+def described_cuts(links: Iterable[Ends], direction: Callable[[End, End], Direction]) -> str:
+    """What a wait that came to nothing says of cut links: both ways `1|2`, one way `1>2`."""
+    cut = {ends for ends in links if direction(*ends).cut}
+    told: list[str] = []
+    for source, target in sorted(cut, key=lambda ends: [str(end) for end in ends]):
+        if (target, source) not in cut:
+            told.append(f"{source}>{target}")
+        elif str(source) < str(target):
+            told.append(f"{source}|{target}")
+    if not told:
+        return ""
+    more = ", ..." if len(told) > MAX_CUTS_TOLD else ""
+    return f"; cut: {', '.join(told[:MAX_CUTS_TOLD])}{more}"
+
+
 def _check(code: int, what: str, message: str | None = None) -> None:
+    message = message or HINTS.get(code)
     if code:
         raise cli.CommandError(f"{what}: {error_name(code)}" + (f": {message}" if message else ""))

@@ -169,6 +169,25 @@ def test_who_keeps_zookeeper_is_asked_where_all_have_lost_brokers() -> None:
         four.wait_isr("four", [2, 3])
 
 
+def test_two_brokers_cut_from_each_other_only() -> None:
+    """The controller's side goes on; the other one hears of nothing, and what waits says why."""
+    config = FAST | {"min.insync.replicas": 1}
+    with Cluster(2, config=config, single_process=True) as pair:
+        pair.create_topic("here", assignment=[[1, 2]])
+        pair.create_topic("there", assignment=[[2, 1]])
+        pair.move_controller(1)
+        pair.isolate(1, 2)
+        assert Producing(pair).send("here", b"1") == [None]
+        (error,) = Producing(pair, delivery_timeout_ms=4000).send("there", b"1")
+        assert error is not None
+        with pytest.raises(WaitTimeout, match=r"says broker-2 \(waited 0\.5 s; cut: 1\|2\)"):
+            pair.wait_isr("here", [1], timeout_s=0.5)
+        pair.heal()
+        pair.wait_isr_full("here")
+        pair.wait_isr_full("there")
+        assert Producing(pair).send("there", b"2") == [None]
+
+
 def test_a_link_cut_one_way(cluster: Cluster) -> None:
     """Fetch requests of the follower vanish: to the leader it is silent."""
     cluster.create_topic("oneway", assignment=[[1, 2, 3]])
