@@ -298,6 +298,11 @@ class Bench:
         raise cli.CommandError(f"topic {self._load.topic} has partitions without leader")
 
     async def _find_leaders(self) -> bool:
+        """Whether the topic can be used: every partition is led, and all brokers have heard of it.
+
+        A broker is told to lead before it is told of the topic.  One that leads nothing need not
+        answer.
+        """
         metadata: MetadataResponse = await self._client.metadata([self._load.topic])
         brokers = {broker.node_id: (broker.host, broker.port) for broker in metadata.brokers}
         (topic,) = metadata.topics
@@ -306,8 +311,21 @@ class Bench:
             return False
         if any(p.error_code or p.leader_id not in brokers for p in partitions):
             return False
+        leading = {partition.leader_id for partition in partitions}
+        for broker_id in sorted(brokers, key=lambda one: one not in leading):
+            if not await self._knows_topic(broker_id, must_answer=broker_id in leading):
+                return False
         self._leaders = [brokers[partition.leader_id] for partition in partitions]
         return True
+
+    async def _knows_topic(self, broker_id: int, *, must_answer: bool) -> bool:
+        wanted = MetadataRequest.MetadataRequestTopic(name=self._load.topic)
+        request = MetadataRequest(topics=[wanted], allow_auto_topic_creation=False)
+        try:
+            response: MetadataResponse = await self._client.broker(broker_id, request)
+        except cli.CommandError:
+            return not must_answer
+        return not any(topic.error_code for topic in response.topics)
 
     async def run(self, workload: str) -> Outcome:
         """Run one workload.  Raises CommandError when the cluster does not take part."""

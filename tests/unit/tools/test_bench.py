@@ -47,6 +47,9 @@ class SmallBroker:
         self.error_code = 0
         self.created: list[Any] = []
         self.port = 0
+        self.others: list[SmallBroker] = []
+        self.hears_late = 0
+        """So many questions for metadata come before it knows the topic."""
         self.appended: list[int] = []
         logger = logging.getLogger("kafkalike.test")
         versions = ApiVersionsApi()
@@ -80,14 +83,23 @@ class SmallBroker:
             topics=[result(name=topic.name, error_code=self.error_code) for topic in request.topics]
         )
 
+    def cluster(self) -> list[Any]:
+        broker = MetadataResponse.MetadataResponseBroker
+        ports = [self.port, *(other.port for other in self.others)]
+        return [
+            broker(node_id=number, host="broker", port=port) for number, port in enumerate(ports, 1)
+        ]
+
     def metadata(self, request: MetadataRequest, ctx: RequestContext) -> MetadataResponse:
         topic = MetadataResponse.MetadataResponseTopic
+        if request.topics and self.hears_late:
+            self.hears_late -= 1
+            unknown = [topic(name=one.name, error_code=3) for one in request.topics]
+            return MetadataResponse(controller_id=1, brokers=self.cluster(), topics=unknown)
         partition = topic.MetadataResponsePartition
         return MetadataResponse(
             controller_id=1,
-            brokers=[
-                MetadataResponse.MetadataResponseBroker(node_id=1, host="broker", port=self.port)
-            ],
+            brokers=self.cluster(),
             topics=[
                 topic(
                     name=wanted.name,
@@ -189,6 +201,24 @@ def test_the_topic_is_made_as_asked() -> None:
 def test_a_topic_that_is_there_is_used() -> None:
     site = Site()
     site.broker.error_code = 36
+    site.prepared()
+
+
+def test_every_broker_knows_the_topic_before_it_is_used() -> None:
+    """Whoever leads has been told by then: its own metadata comes after its partitions."""
+    site = Site()
+    late = SmallBroker(site.world)
+    late.hears_late = 3
+    site.broker.others.append(late)
+    site.prepared()
+    assert late.hears_late == 0
+
+
+def test_a_broker_that_leads_nothing_need_not_answer() -> None:
+    site = Site()
+    gone = SmallBroker(site.world)
+    gone.port = 1
+    site.broker.others.append(gone)
     site.prepared()
 
 
