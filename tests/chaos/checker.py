@@ -4,7 +4,9 @@
 
 lost          an acknowledged record is not at its offset, or another one is there
 reordered     records of one producer and partition are not in the order they were sent in
-duplicate     a record of an idempotent producer is there twice
+duplicate     a record of an idempotent producer is there twice under one producer id and epoch (a
+              client that has moved to a new leader while records were on their way to the dead one
+              gives itself a new epoch, and what it sends again is new to the brokers)
 invented      a record that nobody sent, or damaged bytes
 differ        replicas are not equal byte for byte below the high watermark
 leaders       two leaders of one partition in one epoch; a state that went back
@@ -92,12 +94,12 @@ def check(evidence: Evidence) -> Outcomes:
             continue
         for rule, text in compare(where, replicas, mark):
             tell(rule, text)
-        log, problems = read_log(where, best_of(replicas, mark), mark)
+        log, lives, problems = read_log(where, best_of(replicas, mark), mark)
         for rule, text in problems:
             tell(rule, text)
         logs[partition] = log
         outcomes.records += len(log)
-        for rule, text in check_order(where, log, evidence.idempotent):
+        for rule, text in check_order(where, log, lives, evidence.idempotent):
             tell(rule, text)
     acknowledged: dict[int, set[int]] = {}
     for name, path in sorted(evidence.producers.items()):
@@ -200,9 +202,11 @@ def _batch_at(replica: Replica, position: int) -> str:
 
 def read_log(
     where: str, replica: Replica, mark: int
-) -> tuple[dict[int, tuple[str, int, int]], list[tuple[str, str]]]:
-    """Offset -> (producer, partition, sequence) below `mark`, and what is wrong with it."""
+) -> tuple[dict[int, tuple[str, int, int]], dict[int, tuple[int, int]], list[tuple[str, str]]]:
+    """Offset -> (producer, partition, sequence) below `mark`, offset -> (producer id, producer epoch),
+    and what is wrong with them."""
     log: dict[int, tuple[str, int, int]] = {}
+    lives: dict[int, tuple[int, int]] = {}
     problems: list[tuple[str, str]] = []
     epoch = -1
     epochs = dict(replica.epochs())
@@ -225,26 +229,32 @@ def read_log(
                     problems.append(("invented", f"{where} offset {offset}: {value[:60]!r}"))
                 else:
                     log[offset] = found
+                    lives[offset] = (batch.producer_id, batch.producer_epoch)
     except BadLog as error:
         problems.append(("invented", str(error)))
-    return log, problems
+    return log, lives, problems
 
 
 def check_order(
-    where: str, log: Mapping[int, tuple[str, int, int]], idempotent: Iterable[str]
+    where: str,
+    log: Mapping[int, tuple[str, int, int]],
+    lives: Mapping[int, tuple[int, int]],
+    idempotent: Iterable[str],
 ) -> Problems:
-    """Idempotent producers: each record once, in order.  (Others: see `check_producer`.)"""
+    """Idempotent producers: each record once in a life of theirs, in order.  (Others, and the order
+    from life to life: see `check_producer`.)"""
     careful = frozenset(idempotent)
-    last: dict[str, int] = {}
+    last: dict[tuple[str, tuple[int, int]], int] = {}
     for offset, (producer, _, sequence) in sorted(log.items()):
         if producer not in careful:
             continue
-        before = last.get(producer, -1)
+        life = (producer, lives[offset])
+        before = last.get(life, -1)
         if sequence == before:
             yield "duplicate", f"{where} offset {offset}: {producer} {sequence} once more"
         elif sequence < before:
             yield "reordered", f"{where} offset {offset}: {producer} {sequence} after {before}"
-        last[producer] = max(before, sequence)
+        last[life] = max(before, sequence)
 
 
 # -- producers and readers ---------------------------------------------------------------------------

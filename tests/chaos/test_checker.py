@@ -391,3 +391,12 @@ def test_checkpoints_and_journals_are_read(tmp_path: Path) -> None:
         change | {"change": "leader", "leader_epoch": 6, "topic": "other"},
     ]
     assert list(journal_leaders(entries, "t")) == [Leadership(1, 4, 2, "journal of broker 3")]
+
+
+def test_what_a_producer_sends_again_in_a_new_life_is_no_duplicate(scene: Scene) -> None:
+    again = [value_of("a", 0, 1), value_of("a", 0, 2)]
+    scene.evidence.high_watermarks[0] = 7
+    scene.evidence.reader = None
+    for life, blamed in ((7, {"duplicate", "reordered"}), (8, set())):
+        scene.every_replica(log_of(GOOD) + batch(5, 2, again, producer_id=life))
+        assert scene.rules() == blamed

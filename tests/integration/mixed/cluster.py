@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -19,7 +19,7 @@ from kafkalike.messages.list_offsets import ListOffsetsRequest
 from kafkalike.messages.metadata import MetadataResponse
 from tests.chaos.checker import Evidence, Outcomes, check
 from tests.chaos.field import Worker
-from tests.chaos.histories import lines_of, parse_value
+from tests.chaos.histories import lines_of
 from tests.chaos.logs import Replica
 from tests.differential.run import look_at
 from tests.integration.brokers import FAST, ROOT, BrokerProcess, eventually
@@ -247,25 +247,6 @@ def longest_silence_s(history: Path) -> float:
     return longest_s
 
 
-def began_anew(replicas: Iterable[Replica]) -> set[str]:
-    """Producers that gave themselves another epoch.
-
-    librdkafka does so when it has moved on to a new leader before it heard that the old one died
-    with earlier records on the way, which the new leader must refuse as out of order.  What is sent
-    again then is new to the brokers.
-    """
-    lives: dict[str, set[tuple[int, int]]] = {}
-    for replica in replicas:
-        for batch in replica.batches():
-            for _, value in replica.values(batch):
-                known = parse_value(value)
-                if known is not None:
-                    life = (batch.producer_id, batch.producer_epoch)
-                    lives.setdefault(known[0], set()).add(life)
-                break
-    return {name for name, found in lives.items() if len(found) > 1}
-
-
 class GroupReader(threading.Thread):
     """A member of a group that commits what it has taken."""
 
@@ -390,12 +371,10 @@ class Traffic:
             }
             for number, brokers in replicas.items()
         }
-        names = {worker.name for worker in self.producers}
         evidence = Evidence(
             self.topic,
             producers={worker.name: worker.history for worker in self.producers},
-            idempotent=names
-            - began_anew(replica for one in found.values() for replica in one.values()),
+            idempotent={worker.name for worker in self.producers},
             reader=self.readers[0].history,
             high_watermarks=marks,
             replicas=found,
