@@ -586,6 +586,31 @@ def test_deletion_ends_a_reassignment() -> None:
     assert T1 not in world.brokers[4].hosted
 
 
+def test_nothing_is_moved_any_more_once_a_topic_is_to_be_deleted() -> None:
+    """The new replica's broker was away, which the deletion waits for: nobody else hears of its return."""
+    world = cluster(4)
+    assert world.reassign({T1: (2, 4)}) == {T1: 0}
+    world.brokers[4].kill()
+    world.settle()
+    world.coordination.create(paths.delete_topic("t"))
+    world.settle()
+    assert world.exists(paths.topic("t"))
+    told: list[int] = []
+
+    def watch(broker: FakeBroker, request: Any) -> None:
+        if isinstance(request, LeaderAndIsrRequest) and any(
+            topic.topic_name == "t" for topic in request.topic_states
+        ):
+            told.append(broker.id)
+
+    world.observers.append(watch)
+    world.brokers[4].start()
+    world.settle(10.0)
+    # As any broker that comes back it is told once what it holds.
+    assert told == [4]
+    assert_deleted(world, "t")
+
+
 def test_deletion_disabled() -> None:
     world = cluster(delete_topic_enable=False)
     world.coordination.create(paths.delete_topic("t"))
