@@ -587,7 +587,7 @@ def test_deletion_ends_a_reassignment() -> None:
 
 
 def test_nothing_is_moved_any_more_once_a_topic_is_to_be_deleted() -> None:
-    """The new replica's broker was away, which the deletion waits for: nobody else hears of its return."""
+    """The new replica's broker was away, and deletion waits for it: nobody else hears of its return."""
     world = cluster(4)
     assert world.reassign({T1: (2, 4)}) == {T1: 0}
     world.brokers[4].kill()
