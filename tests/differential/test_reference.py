@@ -32,15 +32,22 @@ def test_facts_hold_on_three(family: str, original_brokers: Broker) -> None:
 def check(family: str, broker: Broker) -> None:
     known = facts.load(family)
     cases = [case for case in cases_of(family) if not case.differs]
+    # On a busy machine the original now and then forgets the later requests of a client that has closed
+    # its side, or is not there yet; what it does twice is a fact.
+    tries = 2
     if family in STANDS_ON_WHAT_CAME_BEFORE:
         chosen = cases[:SAMPLE]
+        tries = 1
     else:
         chosen = random.Random(family).sample(cases, min(SAMPLE, len(cases)))
     wrong = []
     with prepared(broker, family, chosen):
         for case in chosen:
-            found = facts.fact_of(run(broker, case))
-            difference = first_difference(known[case.name].answers, found.answers)
+            for _ in range(tries):
+                found = facts.fact_of(run(broker, case))
+                difference = first_difference(known[case.name].answers, found.answers)
+                if not difference:
+                    break
             if difference:
                 wrong.append(f"{case.name}: {difference}")
     assert not wrong, "\n".join(wrong)
