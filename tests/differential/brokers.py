@@ -23,6 +23,7 @@ SETTINGS: Final = {
     "transaction.state.log.replication.factor": "1",
     "transaction.state.log.min.isr": "1",
     "group.initial.rebalance.delay.ms": "0",
+    "group.max.size": "4",
     "offsets.topic.num.partitions": "4",
     "transaction.state.log.num.partitions": "4",
     "replica.fetch.backoff.ms": "1000",
@@ -38,6 +39,8 @@ THREE: Final = {
     "zookeeper.session.timeout.ms": "120000",
     "replica.lag.time.max.ms": "120000",
     "replica.fetch.wait.max.ms": "100",
+    # How long a commit waits for a frozen broker.
+    "offsets.commit.timeout.ms": "1500",
 }
 THREE_TICK_MS: Final = 6000
 

@@ -109,4 +109,5 @@ STATES: Final = {
     "broker_lost": (_kill, _come_back),
     "broker_frozen": (_freeze, _thaw),
     "broker_leaving": (_nothing, _begin_anew),
+    "group_homes": (_freeze, _thaw),
 }

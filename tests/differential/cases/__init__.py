@@ -24,6 +24,7 @@ ON_ONE: Final = (
     "control",
     "groups",
     "group_offsets",
+    "group_limits",
 )
 """Asked of a broker that is alone."""
 
@@ -34,6 +35,7 @@ ON_THREE: Final = (
     "broker_lost",
     "broker_frozen",
     "broker_leaving",
+    "group_homes",
 )
 """Asked of three brokers; `states.py` says what has happened to one of them."""
 

@@ -17,6 +17,7 @@ from kafkalike.messages.topics import (
 
 from ..batches import batch
 from ..case import Ask, Case, Topic, versions_of
+from . import group_homes
 from .asks import (
     SHUFFLED,
     done,
@@ -69,6 +70,7 @@ def case(name: str, *steps: Ask, setup: Sequence[Topic | Ask] = (), content: boo
 
 
 def cases() -> Iterator[Case]:
+    yield group_homes.refused()
     for version in versions_of(MetadataRequest):
         for to in (1, 2):
             yield case(f"lost-metadata-{to}-v{version}", metadata(*NAMES, version=version, to=to))

@@ -33,6 +33,7 @@ class Offsets(Story):
     """A story about offsets; `used` are other groups that it leaves behind."""
 
     used: Sequence[str] = ()
+    uses: Sequence[Topic] = USES
 
     def enter(self, who: str, **more: Any) -> "Offsets":
         super().enter(who, **more)
@@ -59,6 +60,7 @@ class Offsets(Story):
         metadata: str | None = "m",
         retention: int = -1,
         epoch: int = -1,
+        **more: Any,
     ) -> "Offsets":
         def message(names: Names) -> OffsetCommitRequest:
             now = self.generation(names) if generation is None else generation
@@ -85,7 +87,7 @@ class Offsets(Story):
                 ],
             )
 
-        self.do(message, version)
+        self.do(message, version, **more)
         return self
 
     def fetch(
@@ -95,6 +97,7 @@ class Offsets(Story):
         *,
         stable: bool = False,
         group: str | None = None,
+        **more: Any,
     ) -> "Offsets":
         asked = self.group if group is None else group
         if version >= 8:
@@ -105,10 +108,10 @@ class Offsets(Story):
                 topics = [_FetchTopic(name=n, partition_indexes=list(p)) for n, p in where]
             message = OffsetFetchRequest(group_id=asked, topics=topics)
         message.require_stable = stable
-        self.do(message, version)
+        self.do(message, version, **more)
         return self
 
-    def forget(self, where: Where = SOME, *, group: str | None = None) -> "Offsets":
+    def forget(self, where: Where = SOME, *, group: str | None = None, **more: Any) -> "Offsets":
         self.do(
             OffsetDeleteRequest(
                 group_id=self.group if group is None else group,
@@ -120,6 +123,7 @@ class Offsets(Story):
                 ],
             ),
             0,
+            **more,
         )
         return self
 
@@ -128,7 +132,7 @@ class Offsets(Story):
             name,
             self.steps,
             setup=ready(self.group),
-            uses=USES,
+            uses=self.uses,
             cleanup=[Ask(DeleteGroupsRequest(groups_names=["", *self.used]), 2)],
             unordered=UNORDERED,
             **more,
@@ -294,8 +298,12 @@ def deleted() -> Iterator[Case]:
     story.forget(NOWHERE).fetch(9, None)
     story.forget(()).forget((("groups-read", ()),))
     story.forget(SOME).fetch(9, None).forget(SOME).describe()
-    story.forget((("groups-other", (0, 1)),)).fetch(9, None).describe().listed()
-    yield story.case("offset-delete-simple", only="offsets-deleted")
+    story.forget((("groups-other", (0, 1)),)).fetch(9, None).describe()
+    yield story.case("offset-delete-simple")
+
+    last = Offsets("offsets-deleted-last")
+    last.commit(9).listed().forget().listed()
+    yield last.case("offset-delete-last", only="offsets-deleted-last")
 
     active = Offsets("offsets-deleted-active")
     active.enter("a")

@@ -167,6 +167,7 @@ class Story:
         generation: int | None = None,
         instance: str | None = None,
         group: str | None = None,
+        **more: Any,
     ) -> "Story":
         def message(names: Names) -> HeartbeatRequest:
             return HeartbeatRequest(
@@ -176,10 +177,14 @@ class Story:
                 group_instance_id=instance if version >= 3 else None,
             )
 
-        return self.do(message, version)
+        return self.do(message, version, **more)
 
     def leave(
-        self, *whom: tuple[str | None, str | None], version: int = 5, group: str | None = None
+        self,
+        *whom: tuple[str | None, str | None],
+        version: int = 5,
+        group: str | None = None,
+        **more: Any,
     ) -> "Story":
         """Each of (member, instance) leaves."""
 
@@ -194,10 +199,10 @@ class Story:
                 ]
             return request
 
-        return self.do(message, version)
+        return self.do(message, version, **more)
 
-    def describe(self, version: int = 5) -> "Story":
-        return self.do(DescribeGroupsRequest(groups=[self.group]), version)
+    def describe(self, version: int = 5, **more: Any) -> "Story":
+        return self.do(DescribeGroupsRequest(groups=[self.group]), version, **more)
 
     def wait_for(self, state: str) -> "Story":
         """Describe until the group has come to a state."""
@@ -215,14 +220,14 @@ class Story:
 
         return self.do(DescribeGroupsRequest(groups=[self.group]), 5, until=there)
 
-    def listed(self, *states: str, version: int = 5) -> "Story":
-        return self.do(ListGroupsRequest(states_filter=list(states)), version)
+    def listed(self, *states: str, version: int = 5, **more: Any) -> "Story":
+        return self.do(ListGroupsRequest(states_filter=list(states)), version, **more)
 
-    def delete(self, version: int = 2) -> "Story":
-        return self.do(DeleteGroupsRequest(groups_names=[self.group]), version)
+    def delete(self, version: int = 2, **more: Any) -> "Story":
+        return self.do(DeleteGroupsRequest(groups_names=[self.group]), version, **more)
 
-    def take(self, via: str) -> "Story":
-        self.steps.append(Await(via))
+    def take(self, via: str, to: int = 1) -> "Story":
+        self.steps.append(Await(via, to))
         return self
 
     def case(self, name: str, **more: Any) -> Case:

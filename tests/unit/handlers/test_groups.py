@@ -126,6 +126,15 @@ def test_coordinator_is_the_leader_of_the_partition() -> None:
     assert world.auto.asked == []
 
 
+def test_partition_without_leader_has_no_coordinator() -> None:
+    world = World()
+    topics = {"__consumer_offsets": [(0, -1, [2])]}
+    world.metadata.update(update_metadata(topics, brokers=[1, 2], controller=1))
+    found = answer(world.api.find_coordinator(FindCoordinatorRequest(key="g"), context(3)))
+    assert (found.error_code, found.node_id) == (errors.CoordinatorNotAvailable.code, -1)
+    assert world.auto.asked == []
+
+
 def test_first_question_creates_the_topic() -> None:
     world = World(topic=False)
     request = FindCoordinatorRequest(coordinator_keys=["g", "h"])
