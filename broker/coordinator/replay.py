@@ -8,6 +8,7 @@ a snapshot holds at the offset where that ends.
 import logging
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
+from zlib import crc32
 
 from kafkalike.protocol.primitives import MalformedMessage
 from kafkalike.records.batch import NO_PRODUCER_ID, RecordBatch
@@ -26,6 +27,9 @@ CHECK_EVERY: Final = 64
 """Keys between two chances to pause."""
 PAUSE_EVERY: Final = 1024
 """Records of one batch between two chances to pause."""
+BUCKETS: Final = 256
+"""Tables of offsets by key.  A single one for a million keys would hold up the loop for a tenth of a
+second when it grows, and for twice as long when it is let go of."""
 
 
 Stored = tuple[bytes, int]
@@ -63,8 +67,8 @@ class Replay:
         self.offsets: dict[str, GroupOffsets] = {}
         self.others: dict[bytes, Stored] = {}
         self.open: dict[int, dict[bytes, Stored]] = {}
-        self._latest: dict[bytes, Stored] = {}
-        """Offsets since the last `settle`."""
+        self._latest: tuple[dict[bytes, Stored], ...] = tuple({} for _ in range(BUCKETS))
+        """Offsets since the last `settle`; those of one group and topic are in one of the tables."""
         self._gone: dict[bytes, None] = {}
         """Keys that had a tombstone since then, where `offsets` may know them."""
         self._is_settled = False
@@ -98,7 +102,7 @@ class Replay:
                 return
             if batch.is_transactional and batch.producer_id != NO_PRODUCER_ID:
                 transaction = self.open.setdefault(batch.producer_id, {})
-        latest, gone = self._latest, self._gone
+        buckets, gone = self._latest, self._gone
         count = 0
         for key, value in _key_values(batch):
             count += 1
@@ -116,9 +120,9 @@ class Replay:
                 if value is not None:
                     self.others[key] = (value, base_offset)
             elif value is not None:
-                latest[key] = (value, base_offset)
+                buckets[crc32(key[2:-4]) % BUCKETS][key] = (value, base_offset)
             else:
-                latest.pop(key, None)
+                self._bucket(key).pop(key, None)
                 if self._is_settled:
                     gone[key] = None
                 # As when it was removed: what a transaction had for it before goes too.
@@ -131,10 +135,14 @@ class Replay:
         if records is None or not marker.commit:
             return
         for key, stored in records.items():
-            target = self._latest if is_offset_key(key) else self.others
+            target = self._bucket(key) if is_offset_key(key) else self.others
             known = target.get(key)
             if known is None or known[1] < stored[1]:
                 target[key] = stored
+
+    def _bucket(self, key: bytes) -> dict[bytes, Stored]:
+        """By group and topic: in an offset key they stand between version and partition."""
+        return self._latest[crc32(key[2:-4]) % BUCKETS]
 
     # -- adding up -----------------------------------------------------------------------------
 
@@ -144,15 +152,17 @@ class Replay:
             if count % CHECK_EVERY == 0:
                 yield
             self._remove(key)
-        if self._is_settled:
-            for count, (key, stored) in enumerate(self._latest.items()):
-                if count % CHECK_EVERY == 0:
-                    yield
-                self._put(key, stored)
-        else:
-            yield from self._pack()
+        for bucket in self._latest:
+            if self._is_settled:
+                for count, (key, stored) in enumerate(bucket.items()):
+                    if count % CHECK_EVERY == 0:
+                        yield
+                    self._put(key, stored)
+            else:
+                yield from self._pack(bucket)
+            bucket.clear()
+            yield
         self._gone.clear()
-        self._latest.clear()
         self._is_settled = True
 
     def _remove(self, key: bytes) -> None:
@@ -168,10 +178,10 @@ class Replay:
             if offsets.is_empty:
                 del self.offsets[found[0]]
 
-    def _pack(self) -> Iterator[None]:
+    def _pack(self, bucket: dict[bytes, Stored]) -> Iterator[None]:
         """The same for the first time, without an object for each offset."""
         topics: dict[tuple[str, str], dict[int, tuple[Row, int]]] = {}
-        for count, (key, stored) in enumerate(self._latest.items()):
+        for count, (key, stored) in enumerate(bucket.items()):
             if count % CHECK_EVERY == 0:
                 yield
             read = self._read(key, stored)
@@ -182,12 +192,11 @@ class Replay:
             known = rows.get(partition)  # there are two versions of keys
             if known is None or known[1] < stored[1]:
                 rows[partition] = (row(partition, value, stored[1]), stored[1])
-        for count, ((group_id, topic), found) in enumerate(topics.items()):
-            if count % 8 == 0:
-                yield
+        for (group_id, topic), found in topics.items():
             offsets = self._offsets_of(group_id)
             for block in blocks(topic, [one for one, _ in found.values()]):
                 offsets.load_packed(block)
+                yield
 
     def _put(self, key: bytes, stored: Stored) -> None:
         read = self._read(key, stored)

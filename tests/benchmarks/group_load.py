@@ -1,27 +1,42 @@
 """How long a coordinator is not there after a failover: loading of a million commits, beside Kafka.
 
     python -m tests.benchmarks.group_load [--records 1000000] [--groups 1000] [--keys 1000000]
+    python -m tests.benchmarks.group_load --slices [the same]
 
 One broker, one partition of `__consumer_offsets`. Commits of 100 offsets each are written, over so many
 keys in so many groups; then the broker is killed and started again. Told are: the time from the
 first answer of the broker until the last group is served, the longest ApiVersions answer meanwhile,
 and what the broker itself says of the load.  kafkalike comes with a snapshot (as it is after minutes
 of work) and without one.
+
+`--slices` has no brokers: a loader by itself reads the same from memory, and told is how long its
+slices were, in CPU time (others may work on the machine meanwhile).
 """
 
 import argparse
 import asyncio
+import bisect
 import contextlib
+import gc
+import logging
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
+from kafkalike.broker.coordinator.records import offset_key, offset_value
+from kafkalike.broker.coordinator.shard import ShardLoad
+from kafkalike.broker.coordinator.values import OffsetAndMetadata
+from kafkalike.broker.log.log import FetchDataInfo
 from kafkalike.messages.api_versions import ApiVersionsRequest
 from kafkalike.messages.metadata import MetadataRequest
 from kafkalike.messages.offsets import OffsetCommitRequest, OffsetFetchRequest
 from kafkalike.messages.topics import CreateTopicsRequest
+from kafkalike.records.batch import RecordBatch, encode_batch
+from kafkalike.records.record import Record
+from kafkalike.tools.serve import GC_THRESHOLDS
+from kafkalike.types import TopicPartition
 from tests.integration.brokers import BrokerProcess
 from tests.reference_kafka import ReferenceKafka
 
@@ -212,12 +227,96 @@ def restart(side: Side, name: str, what: str, between: Callable[[], object]) -> 
     print("   ", told(side.log()), flush=True)
 
 
+# -- slices ------------------------------------------------------------------------------------
+
+
+class MemoryLog:
+    """What a loader reads of a log."""
+
+    def __init__(self) -> None:
+        self.topic_partition = TopicPartition("__consumer_offsets", 0)
+        self.log_start_offset = 0
+        self.log_end_offset = 0
+        self._batches: list[bytes] = []
+        self._bases: list[int] = []
+
+    def append(self, data: bytearray) -> None:
+        batch = RecordBatch(data)
+        batch.stamp_offsets(self.log_end_offset, 0)
+        self._bases.append(self.log_end_offset)
+        self._batches.append(bytes(data))
+        self.log_end_offset = batch.next_offset
+
+    def read(
+        self, offset: int, max_bytes: int, isolation: Any, at_least_one: bool
+    ) -> FetchDataInfo:
+        number = bisect.bisect_right(self._bases, offset) - 1
+        chosen: list[bytes] = []
+        size = 0
+        for batch in self._batches[number : number + 1000]:
+            size += len(batch)
+            if chosen and size > max_bytes:
+                break
+            chosen.append(batch)
+        return FetchDataInfo(offset, b"".join(chosen))
+
+
+def commits(records: int, names: list[str], keys: int) -> MemoryLog:
+    """As `fill` writes them, though all partitions of a group are of one topic."""
+    log = MemoryLog()
+    per_group = max(keys // len(names), 1)
+    while log.log_end_offset < records:
+        for name in names:
+            for first in range(0, per_group, PARTITIONS):
+                value = offset_value(OffsetAndMetadata(log.log_end_offset, -1, "", 1))
+                places = range(first, min(first + PARTITIONS, per_group))
+                batch = [
+                    Record(offset_key(name, TopicPartition(TOPIC, p)), value, 1) for p in places
+                ]
+                log.append(encode_batch(batch))
+            if log.log_end_offset >= records:
+                break
+    return log
+
+
+def measure_slices(args: argparse.Namespace) -> None:
+    log: Any = commits(args.records, [f"load-{n}" for n in range(args.groups)], args.keys)
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*GC_THRESHOLDS)
+    no_threads: Any = None
+    load = ShardLoad(
+        log,
+        time.monotonic,
+        lambda: 1,
+        logging.getLogger("load"),
+        buffer_bytes=5 << 20,
+        threads=no_threads,
+    )
+    slices: list[float] = []
+    done: Any = False
+    while not done:
+        begin_s = time.thread_time()
+        done = load.step()
+        slices.append(time.thread_time() - begin_s)
+    slices.sort()
+    print(
+        f"{load.record_count} records, {args.keys} keys in {len(load.groups)} groups: "
+        f"{sum(slices):.2f} s of CPU in {len(slices)} slices, "
+        f"the longest {', '.join(f'{s * 1000:.1f}' for s in slices[:-6:-1])} ms"
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.group_load")
     parser.add_argument("--records", type=int, default=1_000_000)
     parser.add_argument("--groups", type=int, default=1000)
     parser.add_argument("--keys", type=int, default=100_000)
+    parser.add_argument("--slices", action="store_true", help="of a loader by itself")
     args = parser.parse_args()
+    if args.slices:
+        measure_slices(args)
+        return
     with tempfile.TemporaryDirectory(prefix="kafkalike-load-") as name:
         folder = Path(name)
         with ReferenceKafka(folder / "zookeeper", brokers=0) as zookeeper:
