@@ -175,6 +175,7 @@ def kafka_python(bootstrap: str, group: str, topic: str, instance: str | None) -
                     tell("committed", place_of(*place), offset)
             except KafkaError:
                 pass
+    ownership.set(())  # nothing is read any more; others own it before `close` comes back
     consumer.close()
 
 
@@ -234,6 +235,7 @@ async def aio(bootstrap: str, group: str, topic: str, instance: str | None) -> N
                     tell("committed", place_of(*place), offset)
             except (KafkaError, AssertionError):
                 pass
+    ownership.set(())  # the library does not say so, and leaves the group before `stop` comes back
     await consumer.stop()
 
 

@@ -15,13 +15,12 @@ from kafkalike.protocol.headers import decode_response_header
 from tests.differential.case import frame
 from tests.differential.wire import Connection
 from tests.integration.brokers import ClusterMaker, eventually
-from tests.integration.client_matrix.programs import ClientMissing
+from tests.integration.client_matrix.programs import FULL, ClientMissing
 from tests.integration.groups.member import SESSION_MS
 from tests.integration.groups.watch import Party, party
 
 pytestmark = [pytest.mark.real_zookeeper, pytest.mark.slow]
 
-LIBRARIES = ("confluent", "kafka-python", "aiokafka")
 COUPLES = (
     ("confluent", "java"),
     ("confluent-cooperative", "kafkajs"),
@@ -30,6 +29,9 @@ COUPLES = (
     ("java-cooperative", "franz-go-cooperative"),
 )
 """Two groups of different clients go through the story beside each other."""
+more_of_the_same = pytest.mark.skipif(
+    not FULL, reason="other clients or moments do the same; KAFKALIKE_FULL=1 runs it"
+)
 WITHOUT_EXPRESSIONS = ("sarama",)
 WITHOUT_NEW_TOPICS = (*WITHOUT_EXPRESSIONS, "kafkajs")
 """kafkajs looks once which topics its expression matches."""
@@ -134,7 +136,14 @@ def test_group_story(make_cluster: ClusterMaker, libraries: tuple[str, ...]) -> 
         crowd.each(Party.finish)
 
 
-@pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.parametrize(
+    "library",
+    [
+        "confluent",
+        pytest.param("kafka-python", marks=more_of_the_same),
+        pytest.param("aiokafka", marks=more_of_the_same),
+    ],
+)
 def test_assignments_wait_for_a_replica_that_stands_still(
     make_cluster: ClusterMaker, library: str
 ) -> None:
@@ -171,7 +180,9 @@ def test_clients_of_all_libraries_share_a_group(make_cluster: ClusterMaker) -> N
         crowd.finish()
 
 
-@pytest.mark.parametrize("library", ["confluent", "kafka-python"])
+@pytest.mark.parametrize(
+    "library", ["confluent", pytest.param("kafka-python", marks=more_of_the_same)]
+)
 def test_static_members_restart_without_a_rebalance(
     make_cluster: ClusterMaker, library: str
 ) -> None:
@@ -250,7 +261,17 @@ def test_a_deleted_group_stays_deleted_when_its_coordinator_dies(
         assert crowd.committed() == {}
 
 
-@pytest.mark.parametrize("moment", ["joining", "rebalancing", "completing", "stable", "empty"])
+@pytest.mark.parametrize(
+    "moment",
+    [
+        "rebalancing",
+        "completing",
+        *(
+            pytest.param(moment, marks=more_of_the_same)
+            for moment in ("joining", "stable", "empty")
+        ),
+    ],
+)
 def test_coordinator_is_killed_at_each_moment(make_cluster: ClusterMaker, moment: str) -> None:
     with party(make_cluster, "confluent") as crowd:
         crowd.start("a")
