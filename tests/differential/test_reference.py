@@ -21,7 +21,7 @@ def test_facts_hold(family: str, original_broker: Broker) -> None:
 
 # These stand on what came before a case: what an order left in the caches, how long the third broker
 # has been away.  Their first cases are asked, in order, instead of a random sample.
-STANDS_ON_WHAT_CAME_BEFORE = ("orders", "broker_lost")
+STANDS_ON_WHAT_CAME_BEFORE = ("orders", "broker_lost", "group_homes")
 
 
 @pytest.mark.parametrize("family", ON_THREE)

@@ -3,6 +3,7 @@ last is what is found, from the log and from snapshots beside it."""
 
 import contextlib
 import random
+import re
 import time
 from pathlib import Path
 from typing import Any, Final
@@ -114,7 +115,8 @@ class Client:
             connection.close()
 
 
-def _keep_no_tombstones(cluster: BrokerCluster) -> None:
+def _configure(cluster: BrokerCluster, **settings: str) -> None:
+    """Settings of `__consumer_offsets`."""
     resource = IncrementalAlterConfigsRequest.AlterConfigsResource
     request = IncrementalAlterConfigsRequest(
         resources=[
@@ -122,8 +124,8 @@ def _keep_no_tombstones(cluster: BrokerCluster) -> None:
                 resource_type=2,
                 resource_name="__consumer_offsets",
                 configs=[
-                    resource.AlterableConfig(name="delete.retention.ms", value="0"),
-                    resource.AlterableConfig(name="min.cleanable.dirty.ratio", value="0.05"),
+                    resource.AlterableConfig(name=name.replace("_", "."), value=value)
+                    for name, value in settings.items()
                 ],
             )
         ]
@@ -132,13 +134,34 @@ def _keep_no_tombstones(cluster: BrokerCluster) -> None:
     assert answer.responses[0].error_code == 0, answer
 
 
+def _loads(log: str) -> list[str]:
+    return [line for line in log.splitlines() if "loaded partition=__consumer_offsets-" in line]
+
+
+def _check_loads(log: str) -> None:
+    """Where a broker that had made a snapshot did not use it, it said why."""
+    made: set[str] = set()
+    told: set[str] = set()
+    for line in log.splitlines():
+        for number in range(int(SETTINGS["offsets_topic_num_partitions"])):
+            name = f"__consumer_offsets-{number}"
+            if f" snapshot partition={name} " in line:
+                made.add(name)
+            elif name in line and "is not used" in line:
+                told.add(name)
+            elif f"loaded partition={name} " in line:
+                if "snapshot_offset=None" in line:
+                    assert name not in made or name in told, line
+                told.discard(name)
+
+
 def test_offsets_survive_compaction_under_commits(make_cluster: ClusterMaker) -> None:
     cluster = make_cluster(3, **SETTINGS)
     clients.create_topic(cluster.bootstrap, TOPIC, PARTITIONS, 3, {})
     client = Client(cluster)
     chance = random.Random(7)
     eventually(lambda: client.found() is not None, what="coordinators")
-    _keep_no_tombstones(cluster)
+    _configure(cluster, delete_retention_ms="0", min_cleanable_dirty_ratio="0.05")
 
     def load(limit_s: float) -> None:
         end_s = time.monotonic() + limit_s
@@ -154,6 +177,14 @@ def test_offsets_survive_compaction_under_commits(make_cluster: ClusterMaker) ->
     def cleaned() -> int:
         return sum(b.log().count("cleaned partition=__consumer_offsets") for b in cluster.brokers)
 
+    def snapshots() -> dict[tuple[int, str], int]:
+        """How many each broker made of each partition."""
+        found: dict[tuple[int, str], int] = {}
+        for broker in cluster.brokers:
+            for made in re.findall(r" snapshot partition=(__consumer_offsets-\d+) ", broker.log()):
+                found[broker.id, made] = found.get((broker.id, made), 0) + 1
+        return found
+
     try:
         load(LOAD_S)
         eventually(lambda: cleaned() >= 6, what="compaction")
@@ -167,19 +198,32 @@ def test_offsets_survive_compaction_under_commits(make_cluster: ClusterMaker) ->
             killed.start()
             eventually(client.found, 60, what="offsets")
             load(1.0)
+        # Nothing newer is compacted: what lies behind the next snapshots can be proven.
+        _configure(cluster, min_compaction_lag_ms="3600000")
+        count = -1
+        while count != (count := cleaned()):
+            time.sleep(1.0)
+        before = snapshots()
+
+        def all_made_one() -> bool:
+            load(0.5)
+            now = snapshots()
+            return len(now) == 6 and all(now[key] > before.get(key, 0) for key in now)
+
+        eventually(all_made_one, 60, what="a snapshot of each replica")
         for broker in cluster.brokers:
             broker.terminate()
+        known = {broker.id: len(_loads(broker.log())) for broker in cluster.brokers}
         for broker in cluster.brokers:
             broker.launch()
         for broker in cluster.brokers:
             broker.wait_ready()
         assert eventually(client.found, 60, what="offsets after a restart") == client.last
-        logs = [broker.log() for broker in cluster.brokers]
-        assert any(
-            "loaded partition=__consumer_offsets" in line and "snapshot_offset=None" not in line
-            for log in logs
-            for line in log.splitlines()
-        ), "no snapshot was used"
+        loads = [x for broker in cluster.brokers for x in _loads(broker.log())[known[broker.id] :]]
+        assert len(loads) >= 2, loads
+        assert not [line for line in loads if "snapshot_offset=None" in line], loads
+        for broker in cluster.brokers:
+            _check_loads(broker.log())
         assert not [error for error in cluster.errors() if "cannot load" in error]
     finally:
         client.close()
