@@ -4,6 +4,7 @@ in every way, lose their coordinator, change from the classic protocol and back,
 
 import contextlib
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,14 +13,19 @@ import pytest
 
 from kafkalike.errors import GroupIdNotFound
 from kafkalike.messages.groups import ConsumerGroupDescribeRequest
+from tests.integration import clients
 from tests.integration.brokers import ClusterMaker, eventually
+from tests.integration.client_matrix.programs import FULL
 from tests.integration.groups.member import SESSION_MS
-from tests.integration.groups.watch import Member, NoAnswer, Party
+from tests.integration.groups.watch import STEADY_S, Member, NoAnswer, Party
 from tests.reference_kafka import ReferenceMissing
 from tests.reference_kafka41 import jars
 
 pytestmark = [pytest.mark.real_zookeeper, pytest.mark.java, pytest.mark.slow]
 
+more_of_the_same = pytest.mark.skipif(
+    not FULL, reason="the other direction of the same; KAFKALIKE_FULL=1 runs it"
+)
 SOURCE = Path(__file__).with_name("ConsumerMember.java")
 SETTINGS = {
     "group_coordinator_rebalance_protocols": "classic,consumer",
@@ -131,3 +137,67 @@ def test_members_change_protocol_one_by_one(make_cluster: ClusterMaker, classes:
         crowd.settle()
         crowd.speaks("classic")
         crowd.finish()
+
+
+def whole(crowd: Party) -> None:
+    """Until every replica of the groups' topic is in sync: another broker may go."""
+    admin = clients.admin(crowd.cluster.bootstrap)
+
+    def in_sync() -> bool:
+        topics = admin.list_topics("__consumer_offsets", timeout=10).topics
+        parts = topics["__consumer_offsets"].partitions.values()
+        return bool(parts) and all(len(part.isrs) == 3 for part in parts)
+
+    eventually(in_sync, STEADY_S, what="all replicas of the groups' topic in sync")
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("classic", "consumer"),
+        pytest.param("consumer", "classic", marks=more_of_the_same),
+    ],
+)
+def test_coordinator_is_killed_while_members_change_protocol(
+    make_cluster: ClusterMaker, classes: Path, before: str, after: str
+) -> None:
+    libraries = {
+        "classic": {"a": "java-classic", "b": "confluent", "c": "java-classic"},
+        "consumer": {"a": "java-consumer", "b": "confluent-consumer", "c": "java-consumer"},
+    }
+    with party(make_cluster, classes) as crowd:
+        for name, library in libraries[before].items():
+            crowd.start(name, library=library)
+        crowd.settle()
+        crowd.progress()
+        crowd.speaks(before)
+        for name, library in libraries[after].items():
+            whole(crowd)
+            killed = crowd.coordinator()
+            known = {member.member_id for member in crowd.describe().members}
+            crowd.replace(name, library)
+            # The group has just taken in a member of the other protocol, or is about to give up the
+            # former one; nobody has come to rest with that.
+            eventually(
+                lambda: {m.member_id for m in crowd.describe().members} - known,  # noqa: B023
+                pause_s=0.01,
+                what=f"{name} joins as {library}",
+            )
+            crowd.cluster[killed].kill()
+            crowd.settle()
+            crowd.cluster[killed].start()
+            crowd.progress()
+        crowd.settle()
+        crowd.speaks(after)
+        changes = {name: member.changes for name, member in crowd.members.items()}
+        epoch = epoch_of(crowd.describe())
+        crowd.progress()
+        time.sleep(2 * SESSION_MS / 1000)
+        assert {name: member.changes for name, member in crowd.members.items()} == changes
+        assert epoch_of(crowd.describe()) == epoch
+        crowd.finish()
+
+
+def epoch_of(described: Any) -> Any:
+    """What grows with each rebalance, as far as a description tells."""
+    return getattr(described, "group_epoch", None)
