@@ -102,7 +102,6 @@ def run(args: argparse.Namespace) -> int:
     job = _Job(args.scenario, args.extras)
     job.scenario()  # trouble with the files shows before anything runs
     job.extras()
-    _quiet_twisted()
     try:
         if args.seed is not None:
             return _run_one(args, job)
@@ -136,13 +135,6 @@ def load_extras(path: "str | None") -> "Extras":
     if not workloads and not checks:
         raise cli.UsageError(f"--with: {path} defines neither WORKLOADS nor CHECKS")
     return Extras(workloads, tuple(checks))
-
-
-def _quiet_twisted() -> None:
-    """Errors nobody waited for are violations of a run; Twisted need not keep and print them too."""
-    from twisted.logger import globalLogBeginner
-
-    globalLogBeginner.beginLoggingTo([], redirectStandardIO=False, discardBuffer=True)
 
 
 # -- one seed ----------------------------------------------------------------------------------
@@ -287,7 +279,6 @@ def _begin_process(job: _Job) -> None:
     import signal
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _quiet_twisted()
     _process["run"] = _seed_runner(job)
 
 

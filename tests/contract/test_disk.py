@@ -9,6 +9,7 @@ import pytest
 from kafkalike.runtime.disk import RealDisk
 from kafkalike.runtime.ports import Disk, NoSuchFile, StorageError
 from kafkalike.tools.simulator.disk import MemoryDisk
+from kafkalike.tools.simulator.process import SimRandom
 
 Place = tuple[Disk, str]
 
@@ -247,6 +248,27 @@ def test_power_loss_with_chance_keeps_an_ordered_prefix() -> None:
     file.append(b"two")
     disk.crash(Highest())
     assert disk.read_file("/a") == b"onetwo"
+
+
+def test_power_loss_may_flip_one_bit_of_the_last_write_that_survives() -> None:
+    writes = [bytes(range(30)), bytes(range(50, 80))]
+    flipped = 0
+    for seed in range(60):
+        disk = MemoryDisk()
+        file = disk.open("/a", create=True)
+        disk.sync_dir("/")
+        for data in writes:
+            file.append(data)
+        disk.crash(SimRandom(seed), flipped=True)
+        found = disk.read_file("/a")
+        assert len(found) in (30, 60)
+        sent = b"".join(writes)[: len(found)]
+        wrong = [at for at in range(len(found)) if found[at] != sent[at]]
+        assert all(at >= len(found) - 30 and at % 30 not in range(6, 17) for at in wrong)
+        bits = [bin(found[at] ^ sent[at]).count("1") for at in wrong]
+        assert bits in ([], [1])
+        flipped += len(wrong)
+    assert 20 < flipped < 60
 
 
 def test_a_killed_process_loses_nothing_but_its_locks() -> None:

@@ -246,9 +246,12 @@ class SimBroker:
         self.stop().addCallback(start)
         self.wanted = True
 
-    def crash(self, *, lose_unsynced: bool = False, torn_tail: bool = False) -> None:
+    def crash(
+        self, *, lose_unsynced: bool = False, torn_tail: bool = False, flipped: bool = False
+    ) -> None:
         """The process ends at once.  With `lose_unsynced` the machine loses power: writes that were
-        not synced are gone; with `torn_tail` some prefix of them, torn at any byte, survives.
+        not synced are gone; with `torn_tail` some prefix of them, torn at any byte, survives; with
+        `flipped` too the last of that is whole but for one bit.
 
         A machine without power says nothing more: its peers notice when it is back, or in time.
         """
@@ -262,7 +265,7 @@ class SimBroker:
         )
         self._bury(process, silently=power_lost)
         if power_lost:
-            self.disk.crash(self._random if torn_tail else None)
+            self.disk.crash(self._random if torn_tail else None, flipped=flipped)
             self._world.links.machine_down(self.host)
         else:
             self.disk.kill()

@@ -93,7 +93,8 @@ class SimClock:
         tie = (self._tie(32) << 32) | self._count
         heappush(self._heap, (self.now_s + (delay_s if delay_s > 0 else 0.0), tie, timer))
         if len(self._heap) > self._clear_at:
-            self._heap = [entry for entry in self._heap if entry[2].callback is not None]
+            # In place: `run` holds on to the list.
+            self._heap[:] = [entry for entry in self._heap if entry[2].callback is not None]
             heapify(self._heap)
             self._clear_at = max(_CLEAR_AT, 2 * len(self._heap))
         return timer
@@ -129,6 +130,41 @@ class SimClock:
             return True
         self.now_s = max(self.now_s, until_s)
         return False
+
+    def run(self, until_s: float) -> None:
+        """`step` until there is nothing more to run by `until_s`, with less ado.  Raises
+        SimulationStuck."""
+        heap, soon = self._heap, self._soon
+        if soon:
+            self._run_soon()
+        while heap:
+            due_s, _, timer = heap[0]
+            if due_s > until_s:
+                break
+            heappop(heap)
+            callback = timer.callback
+            if callback is None:
+                continue
+            if due_s > self.now_s:
+                self.now_s = due_s
+                self._calls_this_instant = 0
+            self.steps += 1
+            timer.callback = None
+            process = timer.process
+            if process is None or process.is_running:
+                self._calls_this_instant += 1
+                self.current = process
+                try:
+                    callback(*timer.args)
+                except Exception as error:
+                    self._on_error(process, error)
+                finally:
+                    self.current = None
+            else:
+                process.park(callback, timer.args)
+            if soon:
+                self._run_soon()
+        self.now_s = max(self.now_s, until_s)
 
     def _run_soon(self) -> None:
         soon = self._soon

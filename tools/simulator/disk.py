@@ -2,7 +2,7 @@
 
 What is written is visible at once and durable after `sync`; names are durable after `sync_dir` of
 their directory.  `crash` keeps what is durable and, where it is given chance, some prefix of the rest:
-unsynced writes of a file survive in their order, the last of them perhaps torn; unsynced names of a
+unsynced writes of a file survive in their order, the last of them torn or damaged; unsynced names of a
 directory survive all or not at all.  `before` is called ahead of every operation and may raise: a
 full device, a broken one, or the end of the process at exactly that point.
 """
@@ -16,6 +16,8 @@ from kafkalike.runtime.ports import Buffer, LockHeld, NoSuchFile, Random, Storag
 Hook: TypeAlias = Callable[[str, str], None]
 
 _UNLIMITED: Final = 1 << 62
+_COVERED_FROM: Final = 17
+"""Bytes of a record batch before what its checksum says something about."""
 
 
 @dataclass(slots=True, eq=False)
@@ -41,19 +43,36 @@ class _Content:
             _apply(self.durable, position, data)
         self.unsynced.clear()
 
-    def crash(self, random: Random | None) -> None:
+    def crash(self, random: Random | None, flipped: bool) -> None:
         keep = 0 if random is None else random.randrange(len(self.unsynced) + 1)
         for position, data in self.unsynced[:keep]:
             _apply(self.durable, position, data)
         if random is not None and keep < len(self.unsynced):
             position, data = self.unsynced[keep]
-            if data:
+            if data and flipped:
+                _apply(self.durable, position, _with_flipped_bit(data, random))
+            elif data:
                 there = random.randrange(len(data))
                 # The length may have come to the device without the bytes.
                 zeros = bytes(len(data) - there) if random.randrange(3) == 0 else b""
                 _apply(self.durable, position, data[:there] + zeros)
         self.unsynced.clear()
         self.data = bytearray(self.durable)
+
+
+def _with_flipped_bit(data: bytes, random: Random) -> bytes:
+    """In a record batch the bit is one of its base offset, which no checksum covers, or one that a
+    checksum covers.  The lowest 16 bits of the offset stay: the gap that they could leave is one that
+    compaction may leave too."""
+    wrong = bytearray(data)
+    covered = len(data) > _COVERED_FROM and random.randrange(2) == 0
+    at = (
+        random.randrange(len(data) - _COVERED_FROM) + _COVERED_FROM
+        if covered
+        else random.randrange(min(len(data), 6))
+    )
+    wrong[at] ^= 1 << random.randrange(7)  # never to a negative offset
+    return bytes(wrong)
 
 
 def _apply(content: bytearray, position: int, data: bytes | None) -> None:
@@ -73,13 +92,13 @@ class _Directory:
     entries: "dict[str, _Content | _Directory]" = field(default_factory=dict)
     durable: "dict[str, _Content | _Directory]" = field(default_factory=dict)
 
-    def crash(self, random: Random | None) -> None:
+    def crash(self, random: Random | None, flipped: bool) -> None:
         if random is None or random.randrange(2) == 0:
             self.entries = dict(self.durable)
         else:
             self.durable = dict(self.entries)
         for entry in self.entries.values():
-            entry.crash(random)
+            entry.crash(random, flipped)
 
 
 class MemoryFile:
@@ -197,10 +216,11 @@ class MemoryDisk:
         if self.before is not None:
             self.before(name, path)
 
-    def crash(self, random: Random | None = None) -> None:
-        """Lose power: what is not durable is gone, but for what chance lets through."""
+    def crash(self, random: Random | None = None, *, flipped: bool = False) -> None:
+        """Lose power: what is not durable is gone, but for what chance lets through; with `flipped`
+        the last write of a file that comes through is not torn but has a wrong bit."""
         self._end_life()
-        self._root.crash(random)
+        self._root.crash(random, flipped)
 
     def kill(self) -> None:
         """End the process only: everything written stays."""

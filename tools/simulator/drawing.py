@@ -14,7 +14,7 @@ def draw_scenario(random: SimRandom) -> Scenario:
     """Mostly three brokers, a few small topics, some workloads, none to six faults."""
     brokers = random.choice((3, 3, 3, 3, 4))
     topics = tuple(_draw_topic(random, number, brokers) for number in range(random.randint(1, 2)))
-    duration_ms = random.randrange(8_000, 18_000)
+    duration_ms = random.randrange(7_000, 15_000)
     return Scenario(
         cluster=ClusterSpec(brokers, _draw_properties(random)),
         topics=topics,

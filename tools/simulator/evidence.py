@@ -223,10 +223,11 @@ class Evidence:
 
         Directories on their way out (`-delete`, `-stray`, `-future`) are not looked at.
         """
+        known: dict[bytes, StoredBatch] = {}
         return {
             (broker, log.partition): log
             for broker, files in sorted(self.disks.items())
-            for log in read_logs(broker, files)
+            for log in read_logs(broker, files, known)
         }
 
     def final_log(self, partition: TopicPartition) -> ReplicaLog | None:
@@ -254,8 +255,12 @@ class Evidence:
         )
 
 
-def read_logs(broker: int, files: Mapping[str, bytes]) -> list[ReplicaLog]:
-    """The logs in one broker's files."""
+def read_logs(
+    broker: int, files: Mapping[str, bytes], known: dict[bytes, StoredBatch] | None = None
+) -> list[ReplicaLog]:
+    """The logs in one broker's files.  `known`: batches that were read before, by their bytes, as
+    replicas hold the same ones."""
+    known = {} if known is None else known
     found: dict[str, ReplicaLog] = {}
     for path, data in sorted(files.items()):
         match = _SEGMENT.match(path)
@@ -269,13 +274,17 @@ def read_logs(broker: int, files: Mapping[str, bytes]) -> list[ReplicaLog]:
             log.topic_id = _read_id(files.get(f"{directory}/partition.metadata"))
         end = 0
         for batch in iterate_batches(data, 0, len(data)):
-            log.batches.append(_stored(batch))
+            content = bytes(batch.view())
+            stored = known.get(content)
+            if stored is None:
+                stored = known[content] = _stored(batch, content)
+            log.batches.append(stored)
             end += batch.size
         log.trailing += len(data) - end
     return list(found.values())
 
 
-def _stored(batch: Any) -> StoredBatch:
+def _stored(batch: Any, content: bytes) -> StoredBatch:
     """Format 2 only: simulated clients write no other."""
     intact = batch.crc_is_valid()
     records: tuple[tuple[int, bytes], ...] = ()
@@ -290,7 +299,7 @@ def _stored(batch: Any) -> StoredBatch:
         batch.base_sequence,
         batch.is_control,
         intact,
-        bytes(batch.view()),
+        content,
         records,
     )
 

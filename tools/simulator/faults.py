@@ -135,6 +135,45 @@ class Trouble:
 
         return start
 
+    def between_controllers(self, fault: Fault) -> Undo:
+        """The controller is killed and another broker with it, which is back before there is another
+        controller: nobody saw it go.  The first is away for `away_ms`."""
+        world = self._world
+        broker = self.broker(fault)
+        controller = world.controller()
+        if controller is not None and controller != broker.id:
+            first = world.brokers[controller]
+        else:
+            first = broker
+            others = [one for one in world.broker_ids if one != first.id]
+            broker = world.brokers[self._random.choice(others)]
+        first.crash()
+        broker.crash()
+        away_s = int(fault.args.get("away_ms", 6000)) / 1000
+        world.clock.call_later(away_s, self._start_again, first, first.lives)
+        return broker.start
+
+    def _start_again(self, broker: SimBroker, life: int) -> None:
+        if not self._healed and broker.lives == life and broker is not self._shorter:
+            broker.start()
+
+    def expire_at_start(self, fault: Fault) -> Undo:
+        """A broker is killed; its next session ends `after_ms` after it has begun to start."""
+        world, broker = self._world, self.broker(fault)
+        broker.crash()
+
+        def start() -> None:
+            broker.start()
+            after_s = int(fault.args.get("after_ms", 20)) / 1000
+            world.clock.call_later(after_s, expire, broker.lives)
+
+        def expire(life: int) -> None:
+            if not self._healed and broker.lives == life and broker.zk is not None:
+                world.trace("session ends", broker=broker.id)
+                broker.zk.expire_session()
+
+        return start
+
     def power(self, fault: Fault) -> None:
         self._lose_power(self.broker(fault), fault)
 
@@ -164,7 +203,11 @@ class Trouble:
         if not broker.is_up or not (always or self._can_lose(broker)):
             self._world.trace("power stays on", broker=broker.id)
             return False
-        broker.crash(lose_unsynced=True, torn_tail=bool(fault.args.get("torn_tail", True)))
+        broker.crash(
+            lose_unsynced=True,
+            torn_tail=bool(fault.args.get("torn_tail", True)),
+            flipped=bool(fault.args.get("flipped", False)),
+        )
         if not always:
             self._shorter = broker
         now_s = self._world.clock.now_s
@@ -401,18 +444,40 @@ class FaultKind:
 FAULTS: Final[dict[str, FaultKind]] = {
     "crash": FaultKind(Trouble.crash, lasts_ms=(50, 9000), weight=4),
     "stop": FaultKind(Trouble.stop, lasts_ms=(200, 8000), weight=2),
+    "between_controllers": FaultKind(
+        Trouble.between_controllers,
+        args=("away_ms",),
+        lasts_ms=(50, 3000),
+        draw=lambda random: {"away_ms": random.randrange(3000, 9000)},
+        weight=2,
+        targets=("any", "leader"),
+    ),
+    "expire_at_start": FaultKind(
+        Trouble.expire_at_start,
+        args=("after_ms",),
+        lasts_ms=(50, 6000),
+        draw=lambda random: {"after_ms": int(1000 ** random.random())},
+        weight=2,
+    ),
     "power": FaultKind(
         Trouble.power,
-        args=("torn_tail", "always"),
+        args=("torn_tail", "flipped", "always"),
         lasts_ms=(500, 9000),
-        draw=lambda random: {"torn_tail": random.random() < 0.7},
+        draw=lambda random: {
+            "torn_tail": random.random() < 0.7,
+            "flipped": random.random() < 0.3,
+        },
         weight=2,
     ),
     "power_at_operation": FaultKind(
         Trouble.power_at_operation,
-        args=("after", "torn_tail", "always"),
+        args=("after", "torn_tail", "flipped", "always"),
         lasts_ms=(500, 9000),
-        draw=lambda random: {"after": random.randrange(200), "torn_tail": random.random() < 0.7},
+        draw=lambda random: {
+            "after": random.randrange(200),
+            "torn_tail": random.random() < 0.7,
+            "flipped": random.random() < 0.3,
+        },
         weight=2,
     ),
     "freeze": FaultKind(Trouble.freeze, lasts_ms=(300, 9000), weight=4),
@@ -508,7 +573,7 @@ FAULTS: Final[dict[str, FaultKind]] = {
         weight=1,
         targets=("",),
     ),
-    "depose": FaultKind(Trouble.depose, takes_away=False, weight=0, targets=("",)),
+    "depose": FaultKind(Trouble.depose, takes_away=False, weight=1, targets=("",)),
     "bad_directory": FaultKind(
         Trouble.bad_directory,
         args=("directory",),

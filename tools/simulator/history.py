@@ -5,7 +5,7 @@ An operation is begun by `invoke` and ended once: OK (it happened), FAIL (it cer
 the dataclasses below, or one of your own: checkers choose by type.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final, TypeVar
@@ -81,6 +81,8 @@ class History:
         self._clock = clock
         self._operations = 0
         self.entries: list[Entry] = []
+        self._looked_up: dict[tuple[str, type], tuple[int, list[Any]]] = {}
+        """What was found for a question, and how many entries there were."""
 
     def invoke(self, client: str, what: object) -> int:
         """Begin an operation; its number is for `ok`, `fail` or `unknown`."""
@@ -110,6 +112,23 @@ class History:
 
     def operations(self, kind: type[T]) -> Iterator["tuple[Operation, T]"]:
         """Operations whose invoke carries a `kind`, in the order of their beginning."""
+        return iter(self._look_up("operations", kind, self._operations_of))
+
+    def notes(self, kind: type[T]) -> Iterator["tuple[Entry, T]"]:
+        """Notes of one kind."""
+        return iter(self._look_up("notes", kind, self._notes_of))
+
+    def _look_up(
+        self, question: str, kind: type, look: "Callable[[Any], Iterator[Any]]"
+    ) -> "list[Any]":
+        """Many checks ask the same of a history that is at its end."""
+        count, found = self._looked_up.get((question, kind), (-1, []))
+        if count != len(self.entries):
+            found = list(look(kind))
+            self._looked_up[question, kind] = (len(self.entries), found)
+        return found
+
+    def _operations_of(self, kind: type[T]) -> Iterator["tuple[Operation, T]"]:
         found: dict[int, Operation] = {}
         for entry in self.entries:
             if entry.phase is Phase.INVOKE:
@@ -120,8 +139,7 @@ class History:
         for operation in found.values():
             yield operation, operation.invoke.what
 
-    def notes(self, kind: type[T]) -> Iterator["tuple[Entry, T]"]:
-        """Notes of one kind."""
+    def _notes_of(self, kind: type[T]) -> Iterator["tuple[Entry, T]"]:
         for entry in self.entries:
             if entry.phase is Phase.NOTE and isinstance(entry.what, kind):
                 yield entry, entry.what

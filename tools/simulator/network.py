@@ -114,7 +114,7 @@ class SimSocket:
         if peer.closed and not self._internet.is_apart(self.host, peer.host):
             raise ConnectionError("the other end of the pipe is closed")
         room = WINDOW_BYTES - len(peer.inbox) - peer._in_flight_bytes
-        taken = bytes(memoryview(data)[: max(0, room)])
+        taken = bytes(data) if len(data) <= room else bytes(memoryview(data)[: max(0, room)])
         if taken:
             peer._in_flight_bytes += len(taken)
             self._internet.carry(self, peer, taken)
@@ -140,8 +140,13 @@ class SimSocket:
 
     def recv(self, count: int) -> bytes:
         """Up to `count` bytes that have arrived; empty when there are none (see `ended`)."""
-        data = bytes(self.inbox[:count])
-        del self.inbox[:count]
+        inbox = self.inbox
+        if count >= len(inbox):
+            data = bytes(inbox)
+            inbox.clear()
+        else:
+            data = bytes(inbox[:count])
+            del inbox[:count]
         if self._sender_waits and data:
             self._sender_waits = False
             self._internet.clock.call_soon(self.peer._may_send)
@@ -252,45 +257,46 @@ class SimTransport:
 
     def _read(self) -> None:
         sock, data = self.socket, self._input
-        while not (self._paused or self._closing is not None or self._lost_called) and (
-            self._queued_bytes <= HIGH_WATER_BYTES
+        while not (
+            self._paused
+            or self._closing is not None
+            or self._lost_called
+            or self._queued_bytes > HIGH_WATER_BYTES
         ):
-            if len(data) < 4 and not (self._raw and data):
-                if not self._take_more():
+            there = len(data)
+            if there < 4 and not (self._raw and there):
+                if not sock.inbox:
                     break
+                data += sock.recv(WINDOW_BYTES)
                 continue
-            size = len(data) if self._raw else int.from_bytes(data[:4], "big", signed=True)
             if self._raw:
-                self._deliver(size)
-            elif not 0 < size <= self._max_frame_bytes:
+                self._deliver(0, there)
+                continue
+            size = int.from_bytes(data[:4], "big", signed=True)
+            if not 0 < size <= self._max_frame_bytes:
                 self._closing = f"frame size {size} is not within 1 to {self._max_frame_bytes}"
                 self.close()
-            elif len(data) >= 4 + size:
-                del data[:4]
-                self._deliver(size)
-            elif not self._take_more():
+            elif there >= 4 + size:
+                self._deliver(4, 4 + size)
+            elif sock.inbox:
+                data += sock.recv(WINDOW_BYTES)
+            else:
                 break
         if sock.ended and not sock.inbox and not self._held:
             self._closing = "closed by the peer"
             if not self._queue:
                 self._lost(self._closing)
 
-    def _take_more(self) -> bool:
-        """Move what has arrived from the kernel into the process; whether there was anything."""
-        if not self.socket.inbox:
-            return False
-        self._input += self.socket.recv(WINDOW_BYTES)
-        return True
-
-    def _deliver(self, size: int) -> None:
-        frame = self._input[:size]
-        del self._input[:size]
+    def _deliver(self, start: int, end: int) -> None:
+        """Take these bytes from the front of the input as a frame."""
+        frame = self._input[start:end]
+        del self._input[:end]
         try:
             self._protocol.frame_received(memoryview(frame))
         except Exception:
             LOGGER.exception("protocol failed host=%s peer=%s", self.local_host, self.peer_host)
             self._give_up("the protocol failed")
-        frame[:] = POISON * size
+        frame[:] = POISON * (end - start)
 
     def pause(self) -> None:
         self._paused = True
@@ -515,11 +521,15 @@ class SimInternet:
 
     def _schedule(self, target: SimSocket, delay_s: float) -> None:
         now_s = self.clock.monotonic()
-        target._arrives_s = max(target._arrives_s, now_s + delay_s)
-        if target._arrives_s <= now_s:
+        arrives_s = now_s + delay_s
+        if arrives_s < target._arrives_s:
+            arrives_s = target._arrives_s
+        else:
+            target._arrives_s = arrives_s
+        if arrives_s <= now_s:
             self.clock.call_soon(target.arrive)
         else:
-            self.clock.call_later(target._arrives_s - now_s, target.arrive)
+            self.clock.call_later(arrives_s - now_s, target.arrive)
 
     def resume(self) -> None:
         """Links were healed: what waited for them goes on its way.

@@ -7,7 +7,6 @@ handed in once more.  Whatever a broker checks in an order must make that harmle
 Kafka itself cannot tell from a fresh order: StopReplica of a topic deletion carries no epoch.
 """
 
-import copy
 from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
@@ -30,8 +29,12 @@ _KINDS: Final = (LeaderAndIsrRequest, StopReplicaRequest)
 
 class _Order(NamedTuple):
     life: int
-    request: Any
+    kind: type[Any]
+    frame: bytes
     context: RequestContext
+
+    def request(self) -> Any:
+        return self.kind.decode(self.frame, self.context.header.api_version)
 
 
 class KeptOrders:
@@ -64,7 +67,8 @@ class KeptOrders:
                     chance, self._armed = self._armed, None
                     self._hand_in(chance, lambda order: order.life < life, now=True)
                 if _can_be_late(request):
-                    self._orders.append(_Order(life, copy.deepcopy(request), context))
+                    frame = request.encode(context.header.api_version)
+                    self._orders.append(_Order(life, type(request), frame, context))
                 return handler(request, context)
 
             return replace(route, handler=keep)
@@ -79,29 +83,26 @@ class KeptOrders:
         if former_life:
             self._armed, self._armed_life = random, self._life
             return
-        self._hand_in(
-            random, lambda order: not stops or isinstance(order.request, StopReplicaRequest)
-        )
+        self._hand_in(random, lambda order: not stops or issubclass(order.kind, StopReplicaRequest))
 
     def _hand_in(
         self, random: SimRandom, fits: Callable[[_Order], bool], *, now: bool = False
     ) -> None:
         fitting = [order for order in self._orders if fits(order)]
-        stops = [order for order in fitting if isinstance(order.request, StopReplicaRequest)]
+        stops = [order for order in fitting if issubclass(order.kind, StopReplicaRequest)]
         if stops and random.random() < 0.5:
             fitting = stops
         process = self._process
         if not fitting or process is None or not process.is_running:
             return
         order = random.choice(fitting)
-        kind = type(order.request)
-        handler = self._handlers.get(kind)
+        handler = self._handlers.get(order.kind)
         if handler is None:
             return
-        self._world.trace("late order", host=self._host, order=kind.__name__, life=order.life)
+        self._world.trace("late order", host=self._host, order=order.kind.__name__, life=order.life)
 
         def hand_in() -> None:
-            answer = handler(copy.deepcopy(order.request), order.context)
+            answer = handler(order.request(), order.context)
             if isinstance(answer, Deferred) or hasattr(answer, "__await__"):
                 as_deferred(answer).addErrback(lambda _: None)  # nobody waits for it
 

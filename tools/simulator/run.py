@@ -76,8 +76,9 @@ def run(
 
     Order: brokers start; topics are made; the workloads of `workloads.make_workloads(world,
     scenario)` start; faults strike; all is healed; the cluster must become whole within a bound;
-    each workload's `stop()` is awaited; replicas must become equal; the checkers, which watched
-    from the beginning, judge.  `trace` gets every event of the diary.  Raises ScenarioError.
+    the workloads' `stop()` is awaited, that of the last reading after all others; replicas must
+    become equal; the checkers, which watched from the beginning, judge.  `trace` gets every event
+    of the diary.  Raises ScenarioError.
     """
     began_s = time.perf_counter()
     scenario = Scenario.generate(seed) if scenario is None else scenario
@@ -180,10 +181,13 @@ class _Course:
         self.trouble.heal()
         self._wait_whole(HEAL_S, "the cluster did not become whole after faults ended")
         world.trace("finish")
-        for workload in self.workloads:
-            ended = world.spawn(_finish(workload), f"ending {workload.name}")
-            if not world.run_until(ended, FINISH_S):
-                world.broken("liveness", f"workload {workload.name} did not end")
+        *others, last = self.workloads  # the last one reads what the others have left
+        for workloads in (others, [last]):
+            ended = [(w, world.spawn(_finish(w), f"ending {w.name}")) for w in workloads]
+            limit_s = world.clock.now_s + FINISH_S
+            for workload, end in ended:
+                if not world.run_until(end, limit_s - world.clock.now_s):
+                    world.broken("liveness", f"workload {workload.name} did not end")
         self._wait(world.restless, SETTLE_S, "the cluster did not come to rest")
         world.trace("judge")
         for checker in self.checkers:

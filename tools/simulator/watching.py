@@ -4,13 +4,25 @@ import logging
 import traceback
 from typing import TYPE_CHECKING, Any, Final
 
-from twisted.logger import LogEvent, globalLogPublisher
+from twisted.logger import LogEvent, globalLogBeginner, globalLogPublisher
 
 if TYPE_CHECKING:
     from .world import World
 
 _NAME: Final = "kafkalike"
 _MAX_TEXT: Final = 4000
+
+
+def quiet_twisted() -> None:
+    """Unless somebody has begun to log: Twisted keeps nothing, and prints no errors that nobody
+    waited for.
+
+    During a run those are violations.  Those of its end mean nothing: when memory is given back,
+    coroutines are closed in any order, and one that is closed already may be what another fails
+    ("cannot reuse already awaited coroutine").
+    """
+    if getattr(globalLogBeginner, "_temporaryObserver", None) is not None:
+        globalLogBeginner.beginLoggingTo([], redirectStandardIO=False, discardBuffer=True)
 
 
 class Listener(logging.Handler):
@@ -25,6 +37,7 @@ class Listener(logging.Handler):
         self._observer: Any = self.unhandled
 
     def attach(self) -> None:
+        quiet_twisted()
         logger = logging.getLogger(_NAME)
         self._level, self._propagate = logger.level, logger.propagate
         self._handlers = list(logger.handlers)

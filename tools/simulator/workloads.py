@@ -32,6 +32,8 @@ PROGRESS_S: Final = 30.0
 """How long after healing a client may take until everything it does works again."""
 END_S: Final = 25.0
 """How long a client may take to come to its end."""
+MAX_ROUNDS_PER_S: Final = 12
+"""How often all producers of a workload together send something in the general scenario."""
 CHURN_PREFIX: Final = "churn"
 """Topics that the administrator creates and deletes begin with this."""
 
@@ -492,15 +494,17 @@ def make_workloads(
 
 def draw_workloads(random: SimRandom, topics: Iterable[TopicSpec]) -> tuple[WorkloadSpec, ...]:
     """What clients do in the general scenario: always producers of both kinds, often more."""
+    lanes = sum(topic.partitions for topic in topics)
+    plain, idempotent = random.randint(1, 2), random.randint(1, 2)
     specs = [
         WorkloadSpec(
             "plain",
             "plain",
             {
-                "producers": random.randint(1, 2),
+                "producers": plain,
                 "acks": random.choice(([-1], [-1, 1], [-1, 1], [1, -1])),
                 "consumers": 1,
-                "interval_ms": random.choice((200, 500, 1000)),
+                "interval_ms": _calm(random.choice((200, 500, 1000)), plain * lanes),
                 "follower_chance": random.choice((0.0, 0.0, 0.3)),
                 "codec": random.choice((0, 0, 0, 1)),
             },
@@ -509,9 +513,9 @@ def draw_workloads(random: SimRandom, topics: Iterable[TopicSpec]) -> tuple[Work
             "idempotent",
             "idempotent",
             {
-                "producers": random.randint(1, 2),
+                "producers": idempotent,
                 "consumers": random.randint(0, 1),
-                "interval_ms": random.choice((150, 400, 800)),
+                "interval_ms": _calm(random.choice((150, 400, 800)), idempotent * lanes),
                 "window": random.randint(1, 5),
             },
         ),
@@ -543,3 +547,8 @@ def draw_workloads(random: SimRandom, topics: Iterable[TopicSpec]) -> tuple[Work
             )
         )
     return tuple(specs)
+
+
+def _calm(interval_ms: int, lanes: int) -> int:
+    """No more than `MAX_ROUNDS_PER_S` of a workload: a quicker one finds no more, and takes longer."""
+    return max(interval_ms, lanes * 1000 // MAX_ROUNDS_PER_S)

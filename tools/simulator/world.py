@@ -8,6 +8,7 @@ import hashlib
 import json
 import logging
 import re
+import struct
 from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
@@ -40,6 +41,8 @@ _TOLD: Final = re.compile(
     r"^/(controller|controller_epoch|brokers/ids/\d+|brokers/topics/[^/]+|admin/.+)$"
 )
 """Znodes whose changes are in the diary."""
+_STAMP: Final = struct.Struct(">dI")
+"""When bytes arrived, and how many."""
 
 
 class World:
@@ -58,6 +61,7 @@ class World:
         self.violations: list[Violation] = []
         """What went wrong inside: errors that escaped, broken invariants of brokers."""
         self._hash = hashlib.blake2b(digest_size=16)
+        self._ways: dict[tuple[str, str], bytes] = {}
         self._randoms: dict[str, SimRandom] = {}
         self._zk_random = self.random("zk")
         self.links = Links(self.random("network"))
@@ -108,8 +112,10 @@ class World:
 
     def _carried(self, source: str, target: str, data: bytes) -> None:
         """Bytes arrived: they are in the hash, not in the diary."""
-        self._hash.update(f"{self.clock.now_s!r} {source} {target} ".encode())
-        self._hash.update(data)
+        way = self._ways.get((source, target))
+        if way is None:
+            way = self._ways[source, target] = f"{source} {target} ".encode()
+        self._hash.update(_STAMP.pack(self.clock.now_s, len(data)) + way + data)
 
     def _committed(self, txn: Txn) -> None:
         """The coordination service changed: who leads, who is in sync, who is there."""
@@ -197,8 +203,7 @@ class World:
         """
         clock = self.clock
         if isinstance(until, (int, float)):
-            while clock.step(until):
-                pass
+            clock.run(until)
             return True
         end_s = clock.now_s + limit_s
         if isinstance(until, Deferred):
