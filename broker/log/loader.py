@@ -9,6 +9,7 @@ from what was read.
 
 import logging
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -358,7 +359,8 @@ class _Loader:
                 request.config,
                 self._producers,
                 self._assign_epoch,
-                is_last=index == len(segments) - 1,
+                epochs=self._epochs,
+                following=segments[index + 1] if index + 1 < len(segments) else None,
             )
             cut_bytes = recovery.run()
             if cut_bytes:
@@ -459,6 +461,43 @@ class _Loader:
             return
 
 
+def epoch_of(batch: AnyBatch) -> int:
+    """The leader epoch a batch claims, -1 for none."""
+    return max(batch.partition_leader_epoch, -1) if batch.magic >= 2 else -1
+
+
+@dataclass(slots=True, frozen=True)
+class _Doubt:
+    """A batch that may be damaged where no checksum covers it; the next one tells.
+
+    A gap in the offsets, as compaction leaves, is right when the next batch lies behind it; a leader
+    epoch that nobody knew when the next one does not fall below it.  One that falls below its
+    predecessor's is right when the next one stays there, as after ZooKeeper was set back.
+    """
+
+    located: Located
+    facts: BatchFacts
+    epoch: int
+    believed_epoch: int
+    """Of the batch before."""
+    leaves_gap: bool
+    raises_epoch: bool
+
+    @property
+    def lowers_epoch(self) -> bool:
+        return 0 <= self.epoch < self.believed_epoch
+
+    def is_refuted_by(self, base_offset: int, epoch: int) -> bool:
+        """Whether the next batch, with these claims, contradicts it."""
+        if self.leaves_gap and base_offset <= self.facts.last_offset:
+            return True
+        if epoch < 0:
+            return False
+        return (self.raises_epoch and epoch < self.epoch) or (
+            self.lowers_epoch and epoch >= self.believed_epoch
+        )
+
+
 class _SegmentRecovery:
     """One segment read batch by batch: indexes, epochs and producers made anew, the tail cut."""
 
@@ -469,11 +508,15 @@ class _SegmentRecovery:
         producers: ProducerState,
         assign_epoch: Callable[[AnyBatch], None],
         *,
-        is_last: bool,
+        epochs: list[tuple[int, int]],
+        following: LogSegment | None,
     ) -> None:
+        """`epochs` are those known so far; the file may lack the newest."""
         self._segment = segment
         self._config = config
-        self._is_last = is_last
+        self._known_epochs = frozenset(epoch for epoch, _ in epochs)
+        self._epoch = max((e for e, start in epochs if start <= segment.base_offset), default=-1)
+        self._following = following
         self._producers = producers
         self._assign_epoch = assign_epoch
         self.end_offset = segment.base_offset
@@ -523,38 +566,67 @@ class _SegmentRecovery:
         return file_size - valid
 
     def _credible(self) -> Iterator[tuple[Located, BatchFacts]]:
-        """The batches up to the first that is damaged or whose offsets go back.
+        """The batches up to the first that is damaged.
 
-        No checksum covers a batch's base offset.  One that leaves a gap, as compaction does, is
-        believed once a later batch follows it; if one follows that does not, it was damaged.  At the
-        very end of a log that is not compacted it is not believed: the log would seem to go on far
-        beyond its records.
+        No checksum covers a batch's base offset and leader epoch.  What they claim is held against
+        the batches around it, and in doubt the next one decides (see `_Doubt`).
         """
         end_offset = self._segment.base_offset
-        doubtful: tuple[Located, BatchFacts] | None = None
+        doubt: _Doubt | None = None
         for located in self._segment.iterate():
             facts = read_facts(located.batch)
             if not located.batch.crc_is_valid() or facts.last_offset < facts.base_offset:
+                self._following = None
                 break
+            epoch = epoch_of(located.batch)
+            if doubt is not None:
+                if doubt.is_refuted_by(facts.base_offset, epoch):
+                    self._tell_of(doubt)
+                    return
+                yield doubt.located, doubt.facts
+                self._believe(doubt.epoch)
+                doubt = None
             if facts.base_offset < end_offset:
-                if doubtful is not None:
-                    _logger.warning(
-                        "a batch that claims offset %d before one at %d is damaged segment=%s",
-                        doubtful[1].base_offset,
-                        facts.base_offset,
-                        self._segment.path,
-                    )
                 return
-            if doubtful is not None:
-                yield doubtful
-                doubtful = None
-            if facts.base_offset > end_offset:
-                doubtful = located, facts
+            leaves_gap = facts.base_offset > end_offset
+            raises_epoch = epoch > self._epoch and epoch not in self._known_epochs
+            if leaves_gap or raises_epoch or 0 <= epoch < self._epoch:
+                doubt = _Doubt(located, facts, epoch, self._epoch, leaves_gap, raises_epoch)
             else:
                 yield located, facts
+                self._believe(epoch)
             end_offset = facts.last_offset + 1
-        if doubtful is not None and not (self._is_last and not self._config.is_compacted):
-            yield doubtful
+        if doubt is not None:
+            if self._is_believed_at_the_end(doubt):
+                yield doubt.located, doubt.facts
+            else:
+                self._tell_of(doubt)
+
+    def _believe(self, epoch: int) -> None:
+        if epoch >= 0:
+            self._epoch = epoch
+
+    def _is_believed_at_the_end(self, doubt: "_Doubt") -> bool:
+        """Whether a doubtful batch counts that is the last of its segment.
+
+        At the end of a log that is not compacted no gap is believed: the log would seem to go on far
+        beyond its records.  A new epoch is: a leader that is killed may not have written it down.
+        """
+        if self._following is not None:
+            with suppress(CorruptBatch):
+                located = next(self._following.iterate(), None)
+                if located is not None and located.batch.crc_is_valid():
+                    base_offset = located.batch.base_offset
+                    return not doubt.is_refuted_by(base_offset, epoch_of(located.batch))
+        return not doubt.lowers_epoch and (self._config.is_compacted or not doubt.leaves_gap)
+
+    def _tell_of(self, doubt: "_Doubt") -> None:
+        _logger.warning(
+            "a batch that claims offset %d and leader epoch %d is damaged segment=%s",
+            doubt.facts.base_offset,
+            doubt.epoch,
+            self._segment.path,
+        )
 
     def _in_range(self, first: int, last: int) -> bool:
         base = self._segment.base_offset

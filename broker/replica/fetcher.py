@@ -478,6 +478,8 @@ class Fetcher:
             log = one.log()
             if leader_start > log.log_end_offset:
                 one.partition.truncate_fully_and_start_at(leader_start)
+            else:
+                self._cut_unknown_epochs(one, log)
             self._move(one, log.log_end_offset)
         except PeerError as error:
             self._logger.info("cannot ask broker %d for offsets: %s", self.leader, error)
@@ -490,6 +492,21 @@ class Fetcher:
                 self._fail(one, error)
             else:
                 self._delay(one)
+
+    def _cut_unknown_epochs(self, one: FollowedPartition, log: Log) -> None:
+        """The leader has the offset: it refuses the epoch of the record before it.
+
+        No leader ever had an epoch above the present one.  It comes from a batch whose epoch was
+        damaged, which no checksum covers, and would be refused for ever (Kafka's followers are).
+        """
+        start = next((at for epoch, at in log.leader_epochs if epoch > one.leader_epoch), None)
+        if start is not None:
+            self._logger.warning(
+                "%s holds an epoch from offset %d on that its leader does not know; cutting it there",
+                one.partition,
+                start,
+            )
+            one.partition.truncate_to(start)
 
     def _move(self, one: FollowedPartition, offset: int) -> None:
         self._logger.info(

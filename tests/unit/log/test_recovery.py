@@ -108,6 +108,80 @@ def test_a_damaged_base_offset_ends_the_log_before_it(wrong: int, number: int) -
     assert [o for o, _ in contents(again)] == list(range(number + 1))
 
 
+def spoil_epoch(world: World, number: int, epoch: int) -> None:
+    """Give the batch with that number another leader epoch, which no checksum covers either."""
+    data = bytearray(world.disk.read_file(f"{STEM}.log"))
+    position = 0
+    for _ in range(number):
+        position += int.from_bytes(data[position + 8 : position + 12], "big") + 12
+    data[position + 12 : position + 16] = epoch.to_bytes(4, "big")
+    put(world, f"{STEM}.log", bytes(data))
+
+
+def with_epochs(*epochs: int) -> World:
+    """A log of a batch for each, its leader epoch file written."""
+    world = World()
+    log = world.load()
+    for n, epoch in enumerate(epochs):
+        append(log, f"v{n}", epoch=epoch)
+    log.close()
+    return world
+
+
+@pytest.mark.parametrize("wrong", [4, 5, 9, 1 << 30, 2, 1, 0])
+@pytest.mark.parametrize("number", [2, 3, 4])
+def test_a_damaged_leader_epoch_ends_the_log_before_it(wrong: int, number: int) -> None:
+    world = with_epochs(1, 3, 3, 3, 3, 3)
+    spoil_epoch(world, number, wrong)
+    again = world.load()
+    assert again.log_end_offset == number
+    assert again.leader_epochs == [(1, 0), (3, 1)]
+    append(again, "after", epoch=4)
+    assert [o for o, _ in contents(again)] == list(range(number + 1))
+    assert again.leader_epochs == [(1, 0), (3, 1), (4, number)]
+
+
+@pytest.mark.parametrize("wrong", [2, 1, 0])
+def test_a_last_batch_of_an_older_epoch_is_damaged(wrong: int) -> None:
+    world = with_epochs(1, 3, 3)
+    spoil_epoch(world, 2, wrong)
+    assert world.load().log_end_offset == 2
+
+
+def test_a_new_epoch_is_believed_without_the_file() -> None:
+    """A process that is killed may not have written it."""
+    world = with_epochs(1, 3, 3, 4)
+    put(world, f"{PATH}/leader-epoch-checkpoint", b"0\n2\n1 0\n3 1\n")
+    again = world.load()
+    assert again.leader_epochs == [(1, 0), (3, 1), (4, 3)]
+    assert again.log_end_offset == 4
+    append(again, "more", epoch=6)
+    append(again, "more", epoch=6)
+    again.close()
+    world.disk.remove(f"{PATH}/leader-epoch-checkpoint")
+    assert world.load().leader_epochs == [(1, 0), (3, 1), (4, 3), (6, 4)]
+
+
+def test_epochs_that_fall_for_good_are_kept() -> None:
+    """Somebody set ZooKeeper back: no bit flips in one batch after the other."""
+    world = with_epochs(5, 5, 2, 2, 2)
+    again = world.load()
+    assert again.log_end_offset == 5
+
+
+def test_a_damaged_leader_epoch_at_the_end_of_a_segment() -> None:
+    world = World()
+    settings_ = config(segment_bytes=200)
+    log = world.load(settings_)
+    for n in range(4):
+        append(log, f"v{n}" * 30, epoch=3)
+    log.close()
+    assert len(log.segments) == 4
+    spoil_epoch(world, 0, 9)
+    again = world.load(settings_)
+    assert again.log_end_offset == 0
+
+
 def test_gaps_of_compaction_are_kept_to_the_end() -> None:
     world = World()
     settings_ = config(cleanup_policy="compact")

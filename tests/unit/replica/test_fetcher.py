@@ -682,6 +682,21 @@ def test_leader_that_holds_our_end_is_asked_again_after_a_pause(world: World) ->
     assert world.broker.log().log_end_offset == 4
 
 
+def test_an_epoch_that_no_leader_ever_had_is_cut(world: World) -> None:
+    """The leader does not know it, so offsets alone lead nowhere: damage that recovery cannot see."""
+    two_epochs(world)
+    log = world.broker.log()
+    end_offset = log.log_end_offset
+    log.append_as_follower(batch("x", base_offset=end_offset, partition_leader_epoch=1 << 30))
+    world.answer(code=OffsetOutOfRange.code)
+    list_offsets(world, 20, timestamp=-1)
+    list_offsets(world, 1, timestamp=-2)
+    assert log.log_end_offset == end_offset
+    world.answer(session=0)
+    world.advance(1.1)
+    assert world.position[0] == end_offset
+
+
 def test_role_that_changes_while_asking_for_offsets(world: World) -> None:
     two_epochs(world)
     world.answer(code=OffsetOutOfRange.code)
