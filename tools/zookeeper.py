@@ -68,6 +68,7 @@ def _copy(args: argparse.Namespace) -> int:
     from kafkalike.zk.client import ZkError
 
     from .local.tree_copy import (
+        count_below_root,
         export_over_wire,
         import_over_wire,
         read_dump,
@@ -84,7 +85,7 @@ def _copy(args: argparse.Namespace) -> int:
             with WireSession(args.zookeeper) as session:
                 if exporting:
                     dump = export_over_wire(session)
-                    count = len(dump["nodes"])
+                    count = count_below_root(dump)
                 else:
                     count = import_over_wire(session, dump)
         except (ZkError, ValueError) as error:
@@ -99,7 +100,7 @@ def _copy_directory(directory: pathlib.Path, dump: Any) -> tuple[Any, int]:
     """Export (dump None) or import; (the dump, how many znodes)."""
     from kafkalike.zk.server.server import CoordinationServer
 
-    from .local.tree_copy import checked_nodes, on_directory
+    from .local.tree_copy import checked_nodes, count_below_root, on_directory
     from .loop import run_main
 
     if dump is None:
@@ -115,7 +116,7 @@ def _copy_directory(directory: pathlib.Path, dump: Any) -> tuple[Any, int]:
             counts.append(await server.import_tree(dump))
             return dump
         exported = server.export_tree()
-        counts.append(len(exported["nodes"]))
+        counts.append(count_below_root(exported))
         return exported
 
     result: list[Any] = []

@@ -59,6 +59,11 @@ def export_over_wire(session: WireSession) -> dict[str, Any]:
     return {"format": FORMAT, "nodes": nodes}
 
 
+def count_below_root(dump: dict[str, Any]) -> int:
+    """How many znodes an export moves; the root is there everywhere."""
+    return sum(entry["path"] != "/" for entry in dump["nodes"])
+
+
 def import_over_wire(session: WireSession, dump: dict[str, Any]) -> int:
     """Create everything; how many znodes.  Raises CommandError when there are some already."""
     if session.chroot:

@@ -102,6 +102,22 @@ def test_there_and_back(tmp_path: pathlib.Path, zookeeper_address: str, chroot: 
     assert "the target is not empty" in text
 
 
+def test_what_is_counted_is_the_same_both_ways(tmp_path: pathlib.Path) -> None:
+    """The root is always there: neither written nor made."""
+    file, copy = tmp_path / "tree.json", tmp_path / "copy.json"
+    acl = [[31, "world", "anyone"]]
+    nodes = [{"path": path, "data": None, "acl": acl} for path in ("/", "/a", "/a/b", "/c")]
+    file.write_text(json.dumps({"format": 1, "nodes": nodes}))
+    for number, (source, target) in enumerate([(file, copy), (copy, tmp_path / "again.json")]):
+        home = tmp_path / str(number)
+        assert command("import", source, "--dir", home) == (0, f"3 znodes made from {source}\n")
+        assert command("export", target, "--dir", home) == (0, f"3 znodes written to {target}\n")
+    with Cluster(1) as cluster:
+        at = f"{cluster.zookeeper}/moved"
+        assert command("import", file, "--zookeeper", at) == (0, f"3 znodes made from {file}\n")
+        assert command("export", copy, "--zookeeper", at) == (0, f"3 znodes written to {copy}\n")
+
+
 def test_what_is_no_export_is_refused(tmp_path: pathlib.Path) -> None:
     file = tmp_path / "some.json"
     for content, message in (
