@@ -28,6 +28,10 @@ OPEN_LIMIT: Final = 200
 END_LIMIT_S: Final = 150.0
 DELIVERY_TIMEOUT_MS: Final = 120_000
 
+STAY_WITH_KNOWN_BROKERS: Final = {"metadata.recovery.strategy": "none"}
+"""For librdkafka: when its last broker is gone it throws away all it knows and starts from its bootstrap
+addresses.  In 2.16 its main thread may stand still for good at that, and asks nobody any more."""
+
 Report = Callable[[int, int, int, str | None], None]
 """(partition, sequence, offset, problem)"""
 
@@ -47,6 +51,7 @@ class Confluent:
                 "linger.ms": 5,
                 "message.timeout.ms": DELIVERY_TIMEOUT_MS,
                 "topic.metadata.refresh.interval.ms": 5000,
+                **STAY_WITH_KNOWN_BROKERS,
                 "error_cb": self._error,
             }
         )

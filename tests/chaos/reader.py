@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.chaos.histories import History, head_of
+from tests.chaos.producers import STAY_WITH_KNOWN_BROKERS
 
 PR_SET_PDEATHSIG: Final = 1
 UNKNOWN_EPOCH: Final = "broker end offset is -1"
@@ -46,6 +47,7 @@ def main(arguments: list[str]) -> int:
             "auto.offset.reset": "error",
             "check.crcs": True,
             "topic.metadata.refresh.interval.ms": 5000,
+            **STAY_WITH_KNOWN_BROKERS,
         }
     )
     consumer.assign([TopicPartition(args.topic, p, 0) for p in range(args.partitions)])
