@@ -29,7 +29,7 @@ END_LIMIT_S: Final = 150.0
 DELIVERY_TIMEOUT_MS: Final = 120_000
 
 STAY_WITH_KNOWN_BROKERS: Final = {"metadata.recovery.strategy": "none"}
-"""For librdkafka: when its last broker is gone it throws away all it knows and starts from its bootstrap
+"""For librdkafka: when its last broker is gone it throws away all it knows and starts from bootstrap
 addresses.  In 2.16 its main thread may stand still for good at that, and asks nobody any more."""
 
 Report = Callable[[int, int, int, str | None], None]
