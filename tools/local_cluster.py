@@ -28,12 +28,16 @@ from . import cli
 from .local.broker import BrokerHost, BrokerState, LocalBroker
 from .local.layout import (
     HOST,
+    LOCK,
+    TEMPORARY_PREFIX,
     Layout,
     Reservations,
     close_log,
     last_line,
+    mark_temporary,
     open_log,
     read_layout,
+    remove_abandoned,
     write_layout,
 )
 from .local.links import OPEN, Direction
@@ -58,6 +62,9 @@ SUPERVISOR_DEFAULTS: Final = {
     "transaction.state.log.num.partitions": "4",
 }
 """Where a cluster on one machine differs from Kafka's defaults: it starts, fails and stops fast."""
+
+
+_log = logging.getLogger("kafkalike.up")
 
 
 class Separation(IntEnum):
@@ -173,18 +180,21 @@ class LocalCluster:
         """Decide where everything is and which ports it has."""
         options = self.options
         if options.directory is None:
-            parent = "/dev/shm" if options.memory and os.path.isdir("/dev/shm") else None
-            self.directory = pathlib.Path(tempfile.mkdtemp(prefix="kafkalike-", dir=parent))
+            in_memory = options.memory and os.path.isdir("/dev/shm")
+            parent = "/dev/shm" if in_memory else tempfile.gettempdir()
+            self.directory = pathlib.Path(tempfile.mkdtemp(prefix=TEMPORARY_PREFIX, dir=parent))
             self._temporary = True
+            self._clean_up(pathlib.Path(parent))
         else:
             options.directory.mkdir(parents=True, exist_ok=True)
             self.directory = options.directory.resolve()
         try:
-            self._lock = self.runtime.disk.lock(str(self.directory / "lock"))
+            self._lock = self.runtime.disk.lock(str(self.directory / LOCK))
         except LockHeld as error:
             raise cli.CommandError(f"another kafkalike up runs on {self.directory}") from error
         except StorageError as error:
             raise cli.CommandError(f"--dir: {error}") from error
+        mark_temporary(self.directory, temporary=self._temporary)
         self._log = open_log(self.directory, options.log_level)
         before = read_layout(self.directory)
         count = options.brokers or (before.brokers if before else DEFAULT_BROKERS)
@@ -206,6 +216,16 @@ class LocalCluster:
             for broker_id in self.brokers:
                 self._port(f"relay-{broker_id}", 0)
         write_layout(self.directory, self._layout)
+
+    def _clean_up(self, parent: pathlib.Path) -> None:
+        """Remove, beside everything else, what killed clusters have left in the same place."""
+
+        def told(removed: list[pathlib.Path]) -> None:
+            for directory in removed:
+                _log.info("removed %s, which a killed cluster had left", directory)
+
+        work = self.runtime.threads.run(remove_abandoned, self.runtime.disk, parent)
+        work.addCallbacks(told, lambda failure: _log.warning("%s: %s", parent, failure.value))
 
     def _port(self, purpose: str, wanted: int) -> int:
         before = 0 if wanted else self._layout.ports.get(purpose, 0)

@@ -2,6 +2,7 @@
 
 DIR/cluster.json           what the first start chose (brokers, ports)
 DIR/lock                   held while a supervisor runs
+DIR/temporary              there in a directory that is thrown away at the end
 DIR/coordination/          the embedded coordination service
 DIR/broker-ID/             data/, server.properties, broker.log
 DIR/cluster.log            what the coordination service logs; in a single process everybody
@@ -11,16 +12,24 @@ DIR/snapshots/NAME/        copies made by the snapshot verb
 import contextlib
 import json
 import logging
+import os
 import pathlib
+import shutil
 import socket
+import stat
 from dataclasses import dataclass, field
 from typing import Any, Final
+
+from kafkalike.runtime.ports import Disk, StorageError
 
 from .. import cli
 from ..listeners import who_listens
 
 FILE_NAME: Final = "cluster.json"
 FORMAT: Final = 1
+LOCK: Final = "lock"
+TEMPORARY: Final = "temporary"
+TEMPORARY_PREFIX: Final = "kafkalike-"
 CLUSTER_LOG: Final = "cluster.log"
 LOG_FORMAT: Final = "[%(asctime)s] %(levelname)s %(message)s (%(name)s)"
 HOST: Final = "127.0.0.1"
@@ -58,6 +67,40 @@ def write_layout(directory: pathlib.Path, layout: Layout) -> None:
     data = {"format": FORMAT, "brokers": layout.brokers, "ports": layout.ports}
     temporary.write_text(json.dumps(data, indent=2) + "\n")
     temporary.replace(path)
+
+
+def mark_temporary(directory: pathlib.Path, *, temporary: bool) -> None:
+    """Say whether the directory may be removed once nobody holds its lock; the caller holds it.
+
+    A directory that was left behind and is used again by name is somebody's from then on.
+    """
+    if temporary:
+        (directory / TEMPORARY).touch()
+    else:
+        (directory / TEMPORARY).unlink(missing_ok=True)
+
+
+def remove_abandoned(disk: Disk, parent: pathlib.Path) -> list[pathlib.Path]:
+    """Remove temporary directories whose supervisor is dead, however it died; which those were.
+
+    Only what carries the mark of `mark_temporary`, which is made under the lock: whoever gets the
+    lock of such a directory knows that its maker is gone.  Blocks; what cannot be removed stays.
+    """
+    removed: list[pathlib.Path] = []
+    for directory in parent.glob(f"{TEMPORARY_PREFIX}*"):
+        with contextlib.suppress(OSError, StorageError):
+            facts = directory.lstat()
+            if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.getuid():
+                continue
+            if not (directory / TEMPORARY).is_file():
+                continue
+            lock = disk.lock(str(directory / LOCK))
+            try:
+                shutil.rmtree(directory, ignore_errors=True)
+            finally:
+                lock.release()
+            removed.append(directory)
+    return removed
 
 
 class Reservations:

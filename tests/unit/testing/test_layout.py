@@ -8,13 +8,16 @@ from typing import Any
 
 import pytest
 
+from kafkalike.runtime.disk import RealDisk
 from kafkalike.tools.cli import CommandError
 from kafkalike.tools.local.control_port import ArgumentError, checked_arguments
 from kafkalike.tools.local.layout import (
     Layout,
     Reservations,
     last_line,
+    mark_temporary,
     read_layout,
+    remove_abandoned,
     write_layout,
 )
 from kafkalike.tools.local.links import Direction
@@ -49,6 +52,29 @@ def test_a_layout_of_somebody_else_is_refused(tmp_path: pathlib.Path, content: s
     (tmp_path / "cluster.json").write_text(content)
     with pytest.raises(CommandError, match=r"cluster\.json"):
         read_layout(tmp_path)
+
+
+def test_only_what_a_dead_supervisor_left_is_removed(tmp_path: pathlib.Path) -> None:
+    """Not what is in use, is kept by name, belongs to nobody that is known, or is elsewhere."""
+    disk = RealDisk()
+    used, left, named, young, elsewhere = (
+        tmp_path / name
+        for name in ("kafkalike-used", "kafkalike-left", "kafkalike-named", "kafkalike-young", "x")
+    )
+    for directory in (used, left, named, young, elsewhere):
+        (directory / "broker-1").mkdir(parents=True)
+    for directory in (used, left, named, elsewhere):
+        mark_temporary(directory, temporary=True)
+    mark_temporary(named, temporary=False)
+    (tmp_path / "kafkalike-link").symlink_to(elsewhere)
+    (tmp_path / "kafkalike-file").write_text("a file")
+    lock = disk.lock(str(used / "lock"))
+    assert remove_abandoned(disk, tmp_path) == [left]
+    assert not left.exists()
+    assert all((one / "broker-1").is_dir() for one in (used, named, young, elsewhere))
+    lock.release()
+    assert remove_abandoned(disk, tmp_path) == [used]
+    assert remove_abandoned(disk, tmp_path / "missing") == []
 
 
 def test_a_reserved_port_is_for_the_broker_alone() -> None:
