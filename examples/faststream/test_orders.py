@@ -2,7 +2,7 @@
 
 import asyncio
 
-from faststream import FastStream
+from faststream import AckPolicy, FastStream
 from faststream.kafka import KafkaBroker
 
 
@@ -13,13 +13,15 @@ def test_every_order_is_answered(kafkalike):
 async def orders(kafkalike, incoming, outgoing):
     broker = KafkaBroker(kafkalike.bootstrap_servers.split(","), acks="all", logger=None)
     answers = asyncio.Queue()
+    # An order is done when it was answered: its offset is committed after that, not by a timer.
+    reading = {"auto_offset_reset": "earliest", "ack_policy": AckPolicy.ACK}
 
-    @broker.subscriber(incoming, group_id=kafkalike.unique("app"), auto_offset_reset="earliest")
+    @broker.subscriber(incoming, group_id=kafkalike.unique("app"), **reading)
     @broker.publisher(outgoing)
     async def take(order: str) -> str:
         return f"took {order}"
 
-    @broker.subscriber(outgoing, group_id=kafkalike.unique("test"), auto_offset_reset="earliest")
+    @broker.subscriber(outgoing, group_id=kafkalike.unique("test"), **reading)
     async def note(answer: str) -> None:
         await answers.put(answer)
 

@@ -536,7 +536,10 @@ class Cluster:
         self._touched = False
 
     def advance(self, seconds: float) -> None:
-        """Move the clock of a `single_process` cluster forward; what is due in between happens."""
+        """Move the clock of a `single_process` cluster forward; what is due in between happens.
+
+        Sessions of brokers and of group members time out, and retention deletes.
+        """
         self._do("advance", seconds=seconds)
 
     @property

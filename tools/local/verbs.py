@@ -798,7 +798,10 @@ class Verbs:
                 await self._questions.ask(broker.id, request)
 
     async def advance(self, seconds: float) -> float:
-        """Move the clock of a single-process cluster forward; returns what it now shows (epoch s)."""
+        """Move the clock of a single-process cluster forward; returns what it now shows (epoch s).
+
+        Sessions of brokers and of group members time out on the way, and retention deletes.
+        """
         if seconds < 0:
             raise cli.CommandError(f"seconds: expected 0 or more, found {seconds}")
         return await self._cluster.host.advance(seconds)
