@@ -80,7 +80,7 @@ class ClassicMembers:
         updated = replace(
             before,
             instance_id=call.instance_id or before.instance_id,
-            rack_id=said.rack_id if said.rack_id is not None else before.rack_id,
+            rack_id=said.rack_id or before.rack_id,
             rebalance_timeout_ms=before.rebalance_timeout_ms
             if call.rebalance_timeout_ms == -1
             else call.rebalance_timeout_ms,

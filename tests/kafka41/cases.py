@@ -935,3 +935,106 @@ def case_empty_groups_change_sides(talk: Talk, name: str) -> None:
     talk.join(name, "n", name)
     _listed(talk, name)
     talk.describe(name)
+
+
+# -- requests that are odd ---------------------------------------------------------------------
+
+
+@case
+def case_owned_in_parts(talk: Talk, name: str) -> None:
+    """What a member says of itself may be cut up, repeated, or of nothing that there is."""
+    talk.ready(name)
+    talk.topic(name, 4)
+    talk.join(name, "a", name)
+    part = ConsumerGroupHeartbeatRequest.TopicPartitions
+    topic_id = talk.topic_id(name)
+    for owned in (
+        [part(topic_id=topic_id, partitions=[0, 1]), part(topic_id=topic_id, partitions=[2, 3])],
+        [part(topic_id=topic_id, partitions=[0, 0])],
+        [part(topic_id=topic_id, partitions=[-1])],
+        [part(topic_id=b"\0" * 16, partitions=[0])],
+        [part(topic_id=topic_id, partitions=[])],
+    ):
+        request = ConsumerGroupHeartbeatRequest(
+            group_id=name,
+            member_id="a",
+            member_epoch=1,
+            rebalance_timeout_ms=1000,
+            subscribed_topic_names=[name],
+            topic_partitions=owned,
+        )
+        talk.ask(request, 1)
+    talk.describe(name)
+
+
+@case
+def case_names_that_cannot_be(talk: Talk, name: str) -> None:
+    talk.ready(name)
+    for topic in ("", "a b", "x" * 300, ".", "__consumer_offsets"):
+        talk.join(name, "a", topic)
+    talk.join(name, "b", name, timeout_ms=0)
+    talk.join(name, "c" * 3000, name)
+    talk.describe(name)
+
+
+@case
+def case_described_twice_or_not_at_all(talk: Talk, name: str) -> None:
+    talk.ready(name)
+    talk.describe("")
+    talk.describe(name, name, "")
+    talk.describe()
+
+
+@case
+def case_classic_members_that_err(talk: Talk, name: str) -> None:
+    talk.ready(name)
+    talk.topic(name, 2)
+    talk.join(name, "a", name)
+    classic = _Classic(talk, name)
+    classic.join("x", name, protocols=())
+    classic.join("y", name, kind="")
+    classic.join("x", name)
+    classic.join("x", name)
+    known = classic.ids["x"]
+
+    def sync(member: str, generation: int, kind: str = "consumer", protocol: str = "range") -> None:
+        talk.ask(
+            SyncGroupRequest(
+                group_id=name,
+                generation_id=generation,
+                member_id=member,
+                protocol_type=kind,
+                protocol_name=protocol,
+            ),
+            5,
+        )
+
+    for generation in (-1, 0, 2, 3, 99):
+        sync(known, generation)
+    sync(known, 2, "other")
+    sync(known, 2, "consumer", "other")
+    for member in ("a", "nobody", ""):
+        sync(member, 1)
+    for member, generation in ((known, 2), (known, 9), ("a", 1), ("nobody", 1), ("", 1)):
+        request = HeartbeatRequest(group_id=name, generation_id=generation, member_id=member)
+        talk.ask(request, 4)
+    one = LeaveGroupRequest.MemberIdentity
+    leaving = [one(member_id="nobody"), one(group_instance_id="i"), one(member_id="a"), one()]
+    talk.ask(LeaveGroupRequest(group_id=name, members=leaving), 5)
+    talk.ask(LeaveGroupRequest(group_id=name), 5)
+
+
+@case
+def case_commits_of_static_members(talk: Talk, name: str) -> None:
+    talk.ready(name)
+    talk.topic(name, 1)
+    talk.join(name, "a", name, instance_id="i")
+    for member, epoch, instance in (
+        ("a", 1, "j"), ("a", 1, "i"), ("", -1, "i"), ("", 1, "i"),
+    ):  # fmt: skip
+        _commit(talk, name, member, epoch, 1, instance=instance)
+    talk.heartbeat(name, "a", -2, instance_id="i")
+    _commit(talk, name, "a", 1, 1, instance="i")
+    _commit(talk, name, "a", -2, 1, instance="i")
+    _fetch(talk, name, "a", -2)
+    _fetch(talk, name, "a", 1)

@@ -261,6 +261,7 @@ def cases() -> Iterator[Case]:
     yield from listing()
     yield from deleting()
     yield named_twice()
+    yield from unreadable()
     yield without_client_id()
     yield static_from_elsewhere()
     yield of_all_versions()
@@ -278,6 +279,20 @@ def named_twice() -> Case:
     story = Story("groups-twice", 3)
     story.join(None, protocols=(*RANGE, *RANGE))
     return story.case("group-protocol-twice", differs="JoinGroup that names a protocol twice")
+
+
+def unreadable() -> Iterator[Case]:
+    """Subscriptions that are cut at each place, or of no version that there is."""
+    among_topics = (6, 8, 12)
+    texts = {"empty": b"", "odd": b"\0", "of-no-version": b"\xff\xff" + SUBSCRIPTION[2:]}
+    for size in (2, 4, *among_topics, len(SUBSCRIPTION) - 6, len(SUBSCRIPTION) - 2):
+        texts[f"cut-at-{size}"] = SUBSCRIPTION[:size]
+    silent = [f"cut-at-{size}" for size in among_topics]
+    for name, metadata in texts.items():
+        story = Story(f"groups-{name}")
+        story.enter("a", protocols=(("range", metadata),)).sync("a", ["a"]).describe().beat("a")
+        differs = "JoinGroup with a subscription that is cut among its topics"
+        yield story.case(f"group-subscription-{name}", differs=differs if name in silent else "")
 
 
 def without_client_id() -> Case:

@@ -22,6 +22,7 @@ from kafkalike.errors import (
     FencedMemberEpoch,
     GroupIdNotFound,
     GroupMaxSizeReached,
+    InconsistentGroupProtocol,
     InvalidRegularExpression,
     InvalidRequest,
     NonEmptyGroup,
@@ -37,6 +38,7 @@ from kafkalike.errors import (
 from kafkalike.messages.stored import (
     ConsumerGroupPartitionMetadataKey,
     ConsumerGroupPartitionMetadataValue,
+    ConsumerProtocolSubscription,
     encode_versioned,
 )
 from kafkalike.records.batch import encode_batch
@@ -440,6 +442,15 @@ def test_commits_need_the_epoch() -> None:
     assert code == StaleMemberEpoch.code
 
 
+@pytest.mark.parametrize("member_id", [None, ""])
+def test_fetch_with_an_epoch_needs_a_member(member_id: str | None) -> None:
+    """Kafka has an exception of its own in the way here (docs/differences.md)."""
+    world = make()
+    join(world, "a")
+    code, _ = world.coordinator.fetch(GROUP, None, member_id=member_id, member_epoch=1)
+    assert code == UnknownMemberId.code
+
+
 def test_offsets_of_topics_that_nobody_reads_expire() -> None:
     world = make(offsets_retention_minutes="10")
     join(world, "a")
@@ -551,6 +562,35 @@ def test_classic_group_becomes_one_of_the_newer_protocol_and_back() -> None:
     assert last.generation > 2
     assert world.fetched() == 7
     assert kinds(world).count((2, True)) == 1
+
+
+@pytest.mark.parametrize("data", [b"", b"\0", b"\xff\xff", b"\0\1\0\0\0\5"])
+def test_subscription_of_a_classic_member_that_cannot_be_read(data: bytes) -> None:
+    """Kafka has an exception of its own in the way here (docs/differences.md)."""
+    world = make()
+    join(world, "a")
+    refused = world.join(protocols=(("range", data),)).value
+    assert refused.error_code == InconsistentGroupProtocol.code
+    assert [m.member.member_id for m in groups(world).describe(GROUP).members] == ["a"]
+    assert shown(beat(world, "a", 1).value)[:2] == (NONE, 1)
+
+
+def test_rack_of_a_classic_member_that_is_empty_is_none() -> None:
+    world = make()
+    join(world, "a")
+    said = encode_versioned(ConsumerProtocolSubscription(topics=["t"], rack_id=""), 3)
+    assert world.join(protocols=(("range", said),)).value.error_code == NONE
+    assert [m.member.rack_id for m in groups(world).describe(GROUP).members] == [None, None]
+
+
+@pytest.mark.parametrize("data", [b"\0", b"\xff\xff\0\0\0\0", b"\0\1\0\0\0\1"])
+def test_group_with_an_assignment_that_cannot_be_read_stays_classic(data: bytes) -> None:
+    """Kafka has an exception of its own in the way here (docs/differences.md)."""
+    world = make()
+    joined = world.enter().value
+    assert world.sync(joined, {joined.member_id: data}).value.error_code == NONE
+    assert join(world, "n").error_code == GroupIdNotFound.code
+    assert world.beat(joined) == NONE
 
 
 def test_migration_survives_a_fail_over_at_each_step() -> None:
