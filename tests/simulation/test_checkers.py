@@ -410,6 +410,20 @@ def test_an_unclean_election_that_was_asked_for_is_no_broken_promise() -> None:
     assert "elections" not in {v.checker for v in judge(scene.evidence)}
 
 
+def test_an_order_to_delete_may_be_lost_with_its_controller() -> None:
+    def verdict(elected_after_s: float) -> list[str]:
+        scene = good()
+        scene.topic("t", TOPIC_ID, replicas=(0, 1, 2))
+        scene.topic("t", TOPIC_ID)
+        directory_on_the_wrong_broker(scene)
+        scene.clock.advance(elected_after_s)
+        scene.elect_controller(0, 2)
+        return [v.text for v in judge(scene.evidence) if v.checker == "topics"]
+
+    assert verdict(5.0) == []
+    assert verdict(20.0) == ["/data/t-0 is on broker 2, the replicas are [0, 1]"]
+
+
 def test_directories_on_their_way_out_are_not_looked_at() -> None:
     scene = good()
     scene.disks[0]["/data/u-0.0123456789abcdef-delete/00000000000000000000.log"] = b"anything"

@@ -15,6 +15,8 @@ from kafkalike.tools.simulator.scenario import Scenario
 HERE = pathlib.Path(__file__).parent
 ROOT = HERE.parents[1]
 SEEDS_FILE = HERE / "seeds.txt"
+KEPT = HERE / "kept"
+"""Their scenarios."""
 GENERAL_SEEDS = range(200)
 
 
@@ -46,7 +48,7 @@ def test_general_seeds_pass() -> None:
 
 @pytest.mark.parametrize("seed", kept_seeds())
 def test_seeds_that_failed_once_pass(seed: int) -> None:
-    result = run(seed)
+    result = run(seed, Scenario.load(str(KEPT / f"{seed}.json")))
     assert result.ok, complaint(result)
 
 

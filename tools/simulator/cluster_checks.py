@@ -26,6 +26,8 @@ from .history import (
 
 MIN_ISR_GRACE_MS: Final = 4000
 """How long a leader may take to learn that its ISR has become too small."""
+ORDER_MS: Final = 15_000
+"""How long an order may wait for a broker that cannot be reached."""
 
 
 class OneLeaderPerEpoch(Check):
@@ -259,12 +261,30 @@ class TopicsAsAsked(Check):
             replicas = assignment.get(partition)
             if replicas is None:
                 yield f"{log.path} is on broker {broker}, the partition does not exist"
-            elif broker not in replicas and len(evidence.registrations[broker]) <= 1:
-                # One that was away when it lost the replica may keep it, as in Kafka: the order to
-                # delete went to its former life, and is not given again by the next controller.
+            elif broker not in replicas and not self._may_not_know(evidence, broker, partition):
                 yield f"{log.path} is on broker {broker}, the replicas are {list(replicas)}"
             elif log.topic_id not in (None, evidence.topic_id(partition.topic)):
                 yield f"{log.path} on broker {broker} belongs to an earlier {partition.topic}"
+
+    def _may_not_know(self, evidence: Evidence, broker: int, partition: TopicPartition) -> bool:
+        """Whether a broker may keep a replica it lost, as in Kafka: the order to delete went to its
+        former life, or its controller fell before it could be delivered.  Neither gives it again."""
+        if len(evidence.registrations[broker]) > 1:
+            return True
+        never_ms = 1 << 62
+        taken_ms, there = never_ms, False
+        for txn in evidence.znode_log:
+            for change in txn.changes:
+                if not isinstance(change, (NodeCreated, NodeDataSet)) or not change.data:
+                    continue
+                if change.path == CONTROLLER_EPOCH and 0 <= txn.time_ms - taken_ms <= ORDER_MS:
+                    return True
+                if change.path == f"/brokers/topics/{partition.topic}":
+                    replicas = json.loads(change.data)["partitions"].get(str(partition.partition))
+                    was_there, there = there, broker in (replicas or ())
+                    if there or was_there:
+                        taken_ms = never_ms if there else txn.time_ms
+        return False
 
     def _ghosts(self, evidence: Evidence) -> Iterator[str]:
         """No record that was acknowledged before a topic was made anew is in it."""

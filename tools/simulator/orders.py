@@ -4,7 +4,8 @@ A broker may read a request from a connection that its sender has long given up:
 it again, has gone on, or is controller no more.  The simulated network delivers no bytes of a dead
 connection, so each broker's LeaderAndIsr and StopReplica are kept here, over its restarts, to be
 handed in once more.  Whatever a broker checks in an order must make that harmless.  Left out is what
-Kafka itself cannot tell from a fresh order: StopReplica of a topic deletion carries no epoch.
+Kafka itself cannot tell from a fresh order: StopReplica of a topic deletion carries no epoch, and a
+LeaderAndIsr of a topic that is gone makes its replica anew where there is none.
 """
 
 from collections import deque
@@ -17,6 +18,7 @@ from twisted.internet.defer import Deferred
 from kafkalike.broker.handlers.request import RequestContext, Route
 from kafkalike.messages.control import LeaderAndIsrRequest, StopReplicaRequest
 from kafkalike.runtime.tasks import as_deferred
+from kafkalike.types import TopicPartition
 
 from .process import Process, SimRandom
 
@@ -85,10 +87,25 @@ class KeptOrders:
             return
         self._hand_in(random, lambda order: not stops or issubclass(order.kind, StopReplicaRequest))
 
+    def _revives(self, order: _Order) -> bool:
+        """Whether it would make a replica of a topic that is not there any more."""
+        if not issubclass(order.kind, LeaderAndIsrRequest):
+            return False
+        topics = self._world.topics()
+        broker = next(one for one in self._world.brokers.values() if one.host == self._host)
+        for topic in order.request().topic_states:
+            name = topic.topic_name
+            if name in topics and topics[name].topic_id == topic.topic_id:
+                continue
+            for state in topic.partition_states:
+                if broker.log(TopicPartition(name, state.partition_index)) is None:
+                    return True
+        return False
+
     def _hand_in(
         self, random: SimRandom, fits: Callable[[_Order], bool], *, now: bool = False
     ) -> None:
-        fitting = [order for order in self._orders if fits(order)]
+        fitting = [order for order in self._orders if fits(order) and not self._revives(order)]
         stops = [order for order in fitting if issubclass(order.kind, StopReplicaRequest)]
         if stops and random.random() < 0.5:
             fitting = stops

@@ -12,6 +12,7 @@ Faults: `drop_connection`, `restore_connection`, `expire_session`, `freeze`, `th
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from twisted.internet.defer import Deferred
@@ -402,9 +403,9 @@ class LocalZkClient:
         done: Deferred[None] = Deferred()
         link = self._link
 
-        def finish(_: object = None) -> None:
+        def finish(_: object = None, *, told: bool = False) -> None:
             self._lose_link()
-            self._cancel_timers(keep_expiry=link is None)
+            self._cancel_timers(keep_expiry=not told)
             self._session_id = 0
             self._drop_watches()
             self._set_state(SessionState.CLOSED)
@@ -418,7 +419,7 @@ class LocalZkClient:
         def run(caller: Caller) -> None:
             self._tree.close_session(caller.session_id, self._clock.now_ms())
 
-        self._call("close", (), run).addCallbacks(finish, finish)
+        self._call("close", (), run).addCallbacks(partial(finish, told=True), finish)
         return done
 
     # -- faults --------------------------------------------------------------------------------

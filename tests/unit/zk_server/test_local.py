@@ -331,6 +331,20 @@ def test_the_dead_and_the_frozen_expire_after_an_outage(world: World) -> None:
     assert all(world.zk.stat(f"/e{number}") is None for number in range(4))
 
 
+@pytest.mark.parametrize("applied", [True, False])
+def test_a_session_whose_close_was_lost_ends_in_time(world: World, applied: bool) -> None:
+    client = world.client(session_timeout_ms=6000)
+    world.do(client.create("/e", b"", ephemeral=True))
+    client.fail_next(lambda kind, paths: kind == "close", applied=applied)
+    world.do(client.close())
+    assert state_of(client) is SessionState.CLOSED
+    client.abandon()
+    world.clock.advance(5.9)
+    assert (world.zk.stat("/e") is None) is applied
+    world.clock.advance(0.2)
+    assert world.zk.stat("/e") is None
+
+
 def test_an_abandoned_client_is_not_heard_of_again(world: World) -> None:
     client = world.client(session_timeout_ms=6000)
     world.do(client.create("/e", b"", ephemeral=True))
