@@ -10,6 +10,7 @@ from kafkalike.broker.node import Node, StartupError
 from kafkalike.config import BrokerConfig
 from kafkalike.runtime.ports import Runtime, StorageError
 from kafkalike.types import TopicPartition
+from kafkalike.zk.client import SessionExpired
 from kafkalike.zk.server.local import LocalZkClient
 
 from .disk import MemoryDisk
@@ -180,7 +181,10 @@ class SimBroker:
         def failed(failure: Failure) -> None:
             if self.process is not process or failure.check(CancelledError):
                 return
-            if not failure.check(StartupError, StorageError):
+            if isinstance(getattr(failure.value, "__cause__", None), SessionExpired):
+                why = failure.getErrorMessage()
+                self._world.broken("start", f"{self.host} gave up when its session ended: {why}")
+            elif not failure.check(StartupError, StorageError):
                 self._world.broken("start", f"{self.host}: {failure.getTraceback()}")
             self._world.trace("start failed", broker=self.id, why=failure.getErrorMessage())
             process.clock.call_soon(self._give_up, process)

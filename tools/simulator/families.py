@@ -130,6 +130,19 @@ def _double(random: SimRandom, until_ms: int) -> tuple[Fault, ...]:
     )
 
 
+def _slowly(until_ms: int, delay_s: float) -> tuple[Fault, ...]:
+    """All brokers are far from each other: what they know of each other is that old."""
+    return tuple(
+        Fault(100, "slow_link", f"broker-{one}|broker-{other}", until_ms, {"delay_s": delay_s})
+        for one in range(BROKERS)
+        for other in range(one)
+    )
+
+
+def _in_order(*faults: Fault) -> tuple[Fault, ...]:
+    return tuple(sorted(faults, key=lambda fault: fault.at_ms))
+
+
 def _broker(random: SimRandom) -> str:
     return f"broker-{random.randrange(BROKERS)}"
 
@@ -620,6 +633,226 @@ def _lonely(random: SimRandom) -> Scenario:
     )
 
 
+def _flipped(random: SimRandom) -> Scenario:
+    """Machines lose power, and the last that came to a disk has a wrong bit: perhaps one of a base
+    offset, which no checksum covers."""
+    duration_ms = 12_000
+    faults = _some(
+        random,
+        random.randint(3, 6),
+        lambda: _fault(
+            random, "power", _broker(random), duration_ms, (200, 1500), torn_tail=True, flipped=True
+        ),
+    )
+    return Scenario(
+        ClusterSpec(BROKERS, QUICK_LAG | QUICK_SESSIONS),
+        (
+            _topic(2),
+            TopicSpec("compacted", 2, 3, {"cleanup.policy": "compact"}),
+        ),
+        (_plain(acks=[-1], interval_ms=150),),
+        faults,
+        duration_ms,
+    )
+
+
+def _between_controllers(random: SimRandom) -> Scenario:
+    """A broker loses power and is back after its controller has fallen, before there is another one:
+    no controller sees that it was gone."""
+    faults: list[Fault] = []
+    for begin_ms in (1500, 13_000):
+        at_ms = begin_ms + random.randrange(1500)
+        who = random.choice(("leader", "leader", "controller"))
+        gap_ms = int(5 * 200 ** random.random())
+        faults += [
+            Fault(at_ms, "power", who, random.randrange(50, 1500), {"always": True}),
+            Fault(at_ms + gap_ms, "crash", "controller", random.randrange(4000, 6000)),
+        ]
+    return Scenario(
+        ClusterSpec(BROKERS, QUICK_SESSIONS | {"replica.lag.time.max.ms": "8000"}),
+        (_topic(3),),
+        (_plain(acks=[-1], interval_ms=100),),
+        tuple(faults),
+        22_000,
+    )
+
+
+def _start(random: SimRandom) -> Scenario:
+    """Sessions end, and ZooKeeper is away, while brokers start."""
+    duration_ms = 12_000
+    faults = _some(
+        random,
+        random.randint(3, 6),
+        lambda: _fault(
+            random,
+            "expire_at_start",
+            _broker(random),
+            duration_ms,
+            (50, 2500),
+            after_ms=random.randrange(1, 40),
+        ),
+    )
+    return Scenario(
+        ClusterSpec(BROKERS, QUICK_LAG | QUICK_SESSIONS),
+        (_topic(3),),
+        (_plain(acks=[-1], interval_ms=200),),
+        faults,
+        duration_ms,
+    )
+
+
+def _far_apart(random: SimRandom) -> Scenario:
+    """A leader falls whose follower knows an old high watermark; another one comes back from afar,
+    between that mark and the start of the new epoch; then the new leader falls."""
+    faults: list[Fault] = []
+    for begin_ms in (800, 9500):
+        back_ms = begin_ms + random.randrange(1800, 2600)
+        first_ms = back_ms + random.randrange(1500)
+        second_ms = first_ms + 2000 + int(20 * 80 ** random.random())
+        faults += [
+            Fault(begin_ms, "cut", "follower", back_ms - begin_ms),
+            Fault(first_ms, "crash", "leader", random.randrange(3000, 5500)),
+            Fault(second_ms, random.choice(("crash", "zk_expire")), "leader", 2500),
+        ]
+    return Scenario(
+        ClusterSpec(
+            BROKERS,
+            QUICK_LAG
+            | QUICK_SESSIONS
+            | {"replica.fetch.max.bytes": "250", "replica.fetch.response.max.bytes": "250"},
+        ),
+        (_topic(1, min_insync_replicas="2"),),
+        (_plain(acks=[-1], producers=1, consumers=3, interval_ms=60),),
+        _in_order(*_slowly(18_000, random.choice((0.1, 0.2, 0.3))), *faults),
+        18_000,
+    )
+
+
+def _recreated(random: SimRandom) -> Scenario:
+    """A topic comes and goes while brokers are away and orders of earlier ones arrive late."""
+    duration_ms = 12_000
+    faults = _some(
+        random,
+        random.randint(10, 18),
+        lambda: _fault(random, "late_order", _broker(random), duration_ms),
+        lambda: _fault(random, "late_order", _broker(random), duration_ms),
+        lambda: _fault(random, "crash", _broker(random), duration_ms, (100, 3000)),
+    )
+    churn = WorkloadSpec(
+        "churn",
+        "churn",
+        {
+            "interval_ms": 200,
+            "topics_at_once": 1,
+            "acts": ["topic", "topic", "topic", "write", "move-own"],
+        },
+    )
+    return Scenario(
+        ClusterSpec(BROKERS, QUICK_LAG | QUICK_SESSIONS), (), (churn,), faults, duration_ms
+    )
+
+
+def _late_syncs(random: SimRandom) -> Scenario:
+    """A group's members come and go, and assignments of earlier generations arrive late."""
+    duration_ms = 12_000
+    faults = _some(
+        random,
+        random.randint(12, 20),
+        *[
+            lambda broker=broker: _fault(random, "late_sync", f"broker-{broker}", duration_ms)
+            for broker in range(BROKERS)
+        ],
+    )
+    group = WorkloadSpec(
+        "groups",
+        "group",
+        {
+            "members": 4,
+            "cooperative": random.random() < 0.5,
+            "death_chance": 0.03,
+            "leave_chance": 0.02,
+            "interval_ms": 150,
+        },
+    )
+    return Scenario(ClusterSpec(BROKERS), (_topic(4),), (group,), faults, duration_ms)
+
+
+def _slow_isr(random: SimRandom) -> Scenario:
+    """A leader is alone in its ISR; a follower is taken in, and the leader falls before it knows."""
+    faults: list[Fault] = []
+    for begin_ms in (800, 9500):
+        back_ms = begin_ms + random.randrange(2000, 2600)
+        fall_ms = back_ms + random.randrange(300, 3500)
+        faults += [
+            Fault(begin_ms, "cut", "leader", back_ms - begin_ms),
+            Fault(fall_ms, random.choice(("crash", "zk_expire")), "leader", 3000),
+        ]
+    return Scenario(
+        ClusterSpec(BROKERS, QUICK_LAG | QUICK_SESSIONS),
+        (_topic(1, min_insync_replicas="1"),),
+        (_plain(acks=[-1], producers=3, consumers=1, interval_ms=30),),
+        _in_order(*_slowly(18_000, random.choice((0.15, 0.3, 0.5))), *faults),
+        18_000,
+    )
+
+
+def _lost_answers(random: SimRandom) -> Scenario:
+    """ISRs change and the leader does not hear of it; nothing else happens that would tell it."""
+    faults: list[Fault] = []
+    for begin_ms in (800, 8000):
+        muted_ms = begin_ms + random.randrange(900, 2000)
+        faults += [
+            Fault(begin_ms, "cut", "follower", random.randrange(2500, 4500)),
+            Fault(muted_ms, "mute", "controller", 900),
+            Fault(muted_ms + 800, "reset", "controller", 0, {"chance": 1.0}),
+        ]
+    return Scenario(
+        ClusterSpec(
+            BROKERS, {"replica.lag.time.max.ms": "1000", "zookeeper.session.timeout.ms": "6000"}
+        ),
+        (_topic(1),),
+        (_plain(acks=[-1], interval_ms=150),),
+        _in_order(*faults),
+        14_000,
+    )
+
+
+def _late_isr(random: SimRandom) -> Scenario:
+    """A follower has caught up and the leader's proposal to take it in is on a slow way; meanwhile the
+    follower goes, or loses power and is back with less."""
+    faults: list[Fault] = []
+    for begin_ms in (800, 11_000):
+        back_ms = begin_ms + random.randrange(2400, 3000)
+        gone_ms = back_ms + int(20 * 50 ** random.random())
+        faults += [
+            Fault(begin_ms, "cut", "follower", back_ms - begin_ms),
+            Fault(
+                begin_ms + 2200,
+                "slow_link",
+                "leader>controller",
+                6000,
+                {"delay_s": random.choice((0.5, 1.0, 2.0))},
+            ),
+        ]
+        if random.random() < 0.5:
+            faults.append(Fault(gone_ms, "stop", "follower", random.randrange(3000, 6000)))
+        else:
+            faults += [
+                Fault(gone_ms, "power", "follower", 50, {"always": True}),
+                Fault(gone_ms + 10, "cut", "leader|follower", 6000),
+                Fault(gone_ms + random.randrange(2500, 5500), "zk_expire", "leader"),
+            ]
+    return Scenario(
+        ClusterSpec(
+            BROKERS, {"replica.lag.time.max.ms": "2000", "zookeeper.session.timeout.ms": "2000"}
+        ),
+        (_topic(1, min_insync_replicas="1"),),
+        (_plain(acks=[-1], consumers=0, interval_ms=50, patience_ms=3900),),
+        _in_order(*faults),
+        19_000,
+    )
+
+
 FAMILIES: Final[Mapping[str, Callable[[SimRandom], Scenario]]] = {
     "failover": _failover,
     "last-replica": _last_replica,
@@ -637,5 +870,14 @@ FAMILIES: Final[Mapping[str, Callable[[SimRandom], Scenario]]] = {
     "groups": _groups,
     "session": _session,
     "shutdown": _shutdown,
+    "flipped": _flipped,
+    "between-controllers": _between_controllers,
+    "start": _start,
+    "far-apart": _far_apart,
+    "slow-isr": _slow_isr,
+    "lost-answers": _lost_answers,
+    "late-isr": _late_isr,
+    "recreated": _recreated,
+    "late-syncs": _late_syncs,
     "lonely": _lonely,
 }

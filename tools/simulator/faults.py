@@ -23,6 +23,9 @@ from .world import World
 _POLL_S: Final = 0.25
 _LONGEST_ABSENCE_S: Final = 60.0
 
+ROLES: Final = ("leader", "controller", "follower")
+"""Targets that are looked up when a fault strikes."""
+
 Undo: TypeAlias = Callable[[], object]
 
 
@@ -111,11 +114,16 @@ class Trouble:
         for mark in (">", "|"):
             source, found, other = target.partition(mark)
             if found:
-                both = [(source, other), (other, source)]
-                return both if mark == "|" else both[:1]
+                one, two = self._host(source), self._host(other)
+                both = [(one, two), (two, one)]
+                return [] if one == two else both if mark == "|" else both[:1]
         broker = self.broker(fault)
         others = [one.host for one in self._world.brokers.values() if one is not broker]
         return [pair for host in others for pair in ((broker.host, host), (host, broker.host))]
+
+    def _host(self, name: str) -> str:
+        """`leader>controller`: whoever that is when the fault strikes."""
+        return self.broker(Fault(0, "", name)).host if name in ROLES else name
 
     # -- the end of processes ------------------------------------------------------------------
 
@@ -358,6 +366,10 @@ class Trouble:
             former_life=bool(fault.args.get("former_life", False)),
         )
 
+    def late_sync(self, fault: Fault) -> None:
+        """What a group's leader assigned in an earlier generation arrives once more (orders.py)."""
+        self.broker(fault).orders.repeat_sync()
+
     def slow_sync(self, fault: Fault) -> Undo:
         broker = self.broker(fault)
         broker.sync_delay_s = float(fault.args.get("delay_s", 0.5))
@@ -591,6 +603,7 @@ FAULTS: Final[dict[str, FaultKind]] = {
         },
         weight=2,
     ),
+    "late_sync": FaultKind(Trouble.late_sync, takes_away=False, weight=0),
 }
 
 
@@ -612,5 +625,5 @@ def check_faults(faults: "tuple[Fault, ...]", brokers: int) -> None:
         refuse_unknown(where, fault.args, FAULTS[fault.kind].args)
         names = fault.target.replace("|", ">").split(">")
         for name in names if len(names) > 1 else [fault.target]:
-            if len(names) > 1 or name not in ("any", "leader", "controller", "follower", ""):
+            if name not in ROLES and (len(names) > 1 or name not in ("any", "")):
                 broker_of(name, ids)

@@ -1,4 +1,5 @@
-"""Orders of the controller that arrive a second time, when they are out of date.
+"""Requests that arrive a second time, when they are out of date: orders of the controller, and what the
+leader of a group assigned.
 
 A broker may read a request from a connection that its sender has long given up: the sender has sent
 it again, has gone on, or is controller no more.  The simulated network delivers no bytes of a dead
@@ -17,8 +18,10 @@ from twisted.internet.defer import Deferred
 
 from kafkalike.broker.handlers.request import RequestContext, Route
 from kafkalike.messages.control import LeaderAndIsrRequest, StopReplicaRequest
+from kafkalike.messages.groups import SyncGroupRequest
 from kafkalike.runtime.tasks import as_deferred
 from kafkalike.types import TopicPartition
+from kafkalike.zk import paths
 
 from .process import Process, SimRandom
 
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
 
 KEPT: Final = 200
 _KINDS: Final = (LeaderAndIsrRequest, StopReplicaRequest)
+_KEPT_KINDS: Final = (*_KINDS, SyncGroupRequest)
 
 
 class _Order(NamedTuple):
@@ -51,6 +55,8 @@ class KeptOrders:
         self._process: Process | None = None
         self._armed: SimRandom | None = None
         self._armed_life = 0
+        self._sync_armed = False
+        self._syncs: deque[_Order] = deque(maxlen=KEPT)
 
     def wrapper(self, life: int, process: Process) -> Callable[[Route], Route]:
         """What the broker's Node puts around its handlers in this life."""
@@ -59,10 +65,18 @@ class KeptOrders:
         self._handlers = {}
 
         def wrap(route: Route) -> Route:
-            if route.request_class not in _KINDS:
+            if route.request_class not in _KEPT_KINDS:
                 return route
             handler = route.handler
             self._handlers[route.request_class] = handler
+
+            def keep_sync(request: Any, context: RequestContext) -> Any:
+                if self._sync_armed:
+                    self._sync_first(request)
+                if request.assignments:
+                    frame = request.encode(context.header.api_version)
+                    self._syncs.append(_Order(life, SyncGroupRequest, frame, context))
+                return handler(request, context)
 
             def keep(request: Any, context: RequestContext) -> Any:
                 if self._armed is not None and life > self._armed_life:
@@ -73,7 +87,8 @@ class KeptOrders:
                     self._orders.append(_Order(life, type(request), frame, context))
                 return handler(request, context)
 
-            return replace(route, handler=keep)
+            is_sync = route.request_class is SyncGroupRequest
+            return replace(route, handler=keep_sync if is_sync else keep)
 
         return wrap
 
@@ -87,15 +102,30 @@ class KeptOrders:
             return
         self._hand_in(random, lambda order: not stops or issubclass(order.kind, StopReplicaRequest))
 
+    def repeat_sync(self) -> None:
+        """Let the assignment of an earlier generation arrive once more just before the first SyncGroup
+        of the next one."""
+        self._sync_armed = True
+
+    def _sync_first(self, request: Any) -> None:
+        for order in reversed(self._syncs):
+            old = order.request()
+            if old.group_id == request.group_id and old.generation_id < request.generation_id:
+                self._sync_armed = False
+                self._world.trace("late order", host=self._host, order="SyncGroupRequest")
+                self._swallow(self._handlers[SyncGroupRequest](old, order.context))
+                return
+
     def _revives(self, order: _Order) -> bool:
-        """Whether it would make a replica of a topic that is not there any more."""
+        """Whether it would make a replica of a topic that is gone or going."""
         if not issubclass(order.kind, LeaderAndIsrRequest):
             return False
         topics = self._world.topics()
         broker = next(one for one in self._world.brokers.values() if one.host == self._host)
         for topic in order.request().topic_states:
             name = topic.topic_name
-            if name in topics and topics[name].topic_id == topic.topic_id:
+            deleted = f"{paths.DELETE_TOPICS}/{name}" in self._world.zk.tree.nodes
+            if name in topics and topics[name].topic_id == topic.topic_id and not deleted:
                 continue
             for state in topic.partition_states:
                 if broker.log(TopicPartition(name, state.partition_index)) is None:
@@ -119,14 +149,16 @@ class KeptOrders:
         self._world.trace("late order", host=self._host, order=order.kind.__name__, life=order.life)
 
         def hand_in() -> None:
-            answer = handler(order.request(), order.context)
-            if isinstance(answer, Deferred) or hasattr(answer, "__await__"):
-                as_deferred(answer).addErrback(lambda _: None)  # nobody waits for it
+            self._swallow(handler(order.request(), order.context))
 
         if now:
             hand_in()
         else:
             process.enter(hand_in)
+
+    def _swallow(self, answer: Any) -> None:
+        if isinstance(answer, Deferred) or hasattr(answer, "__await__"):
+            as_deferred(answer).addErrback(lambda _: None)  # nobody waits for it
 
 
 def _can_be_late(request: Any) -> bool:

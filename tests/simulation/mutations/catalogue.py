@@ -101,7 +101,7 @@ MUTATIONS: tuple[Mutation, ...] = (
                 "",
             ),
         ),
-        family="failover",
+        family="far-apart",
     ),
     Mutation(
         "isr-before-high-watermark",
@@ -231,7 +231,7 @@ MUTATIONS: tuple[Mutation, ...] = (
                 "            False\n",
             ),
         ),
-        family="failover",
+        family="far-apart",
     ),
     # -- the ISR and the controller --------------------------------------------------------------
     Mutation(
@@ -250,7 +250,7 @@ MUTATIONS: tuple[Mutation, ...] = (
                 "replica.broker_id in maximal_isr",
             ),
         ),
-        family="isr",
+        family="slow-isr",
     ),
     Mutation(
         "isr-counts-before-accepted",
@@ -290,7 +290,7 @@ MUTATIONS: tuple[Mutation, ...] = (
                 "",
             ),
         ),
-        family="isr",
+        family="lost-answers",
     ),
     Mutation(
         "lost-isr-answer-forgotten",
@@ -324,7 +324,7 @@ MUTATIONS: tuple[Mutation, ...] = (
                 "            and replica.log_end_offset >= self.leader_epoch_start_offset\n",
             ),
         ),
-        family="shutdown",
+        family="late-isr",
     ),
     Mutation(
         "former-life-joins-the-isr",
@@ -342,7 +342,7 @@ MUTATIONS: tuple[Mutation, ...] = (
                 "if b not in current.isr and epoch < -1",
             ),
         ),
-        family="restart",
+        family="late-isr",
     ),
     Mutation(
         "order-of-a-former-life",
@@ -402,6 +402,22 @@ MUTATIONS: tuple[Mutation, ...] = (
                 "            (to_lead if state.leader == self._broker_id else to_follow).append(one)\n"
                 "            return NONE\n",
             ),
+            Edit(
+                _PARTITION,
+                "Never truncates.\n"
+                '        """\n'
+                "        if state.partition_epoch < self.partition_epoch:\n"
+                "            return False\n",
+                'Never truncates."""\n',
+            ),
+            Edit(
+                _PARTITION,
+                "        A state of an older partition epoch changes nothing.\n"
+                '        """\n'
+                "        if state.partition_epoch < self.partition_epoch:\n"
+                "            return False\n",
+                '        """\n',
+            ),
         ),
         family="late-orders",
     ),
@@ -448,7 +464,7 @@ MUTATIONS: tuple[Mutation, ...] = (
                 "                elif log.topic_id is None:\n",
             ),
         ),
-        family="churn",
+        family="recreated",
     ),
     Mutation(
         "move-ends-too-early",
@@ -646,6 +662,11 @@ MUTATIONS: tuple[Mutation, ...] = (
                 "        self._epochs.truncate_from_end(offset)\n        self._drop_snapshots(",
                 "        self._drop_snapshots(",
             ),
+            Edit(
+                _LOG,
+                "            self._epochs.truncate_from_end(offset)\n            return False\n",
+                "            return False\n",
+            ),
         ),
         family="failover",
     ),
@@ -732,7 +753,7 @@ MUTATIONS: tuple[Mutation, ...] = (
                 "",
             ),
         ),
-        family="groups",
+        family="late-syncs",
     ),
     Mutation(
         "silent-members-stay",
@@ -781,6 +802,112 @@ MUTATIONS: tuple[Mutation, ...] = (
             ),
         ),
         family="shutdown",
+    ),
+    # -- what real machines have shown ---------------------------------------------------------------
+    Mutation(
+        "hole-after-a-cut",
+        "chaos run: a flipped bit in a base offset",
+        "a log that is cut goes on where it was told to end, though its last batch ends before",
+        (
+            Edit(
+                _LOG,
+                "        offset = max(min(offset, self._active.next_offset()), min(offset,"
+                " self.log_start_offset))\n",
+                "",
+            ),
+        ),
+        family="flipped",
+    ),
+    Mutation(
+        "any-base-offset-believed",
+        "chaos run: a flipped bit in a base offset",
+        "recovery believes a base offset at the end of a log that leaves a gap, and a cut does not"
+        " look where the last batch ends",
+        (
+            Edit(
+                "broker/log/loader.py",
+                "            leaves_gap = facts.base_offset > end_offset\n",
+                "            leaves_gap = False\n",
+            ),
+            Edit(
+                _LOG,
+                "        offset = max(min(offset, self._active.next_offset()), min(offset,"
+                " self.log_start_offset))\n",
+                "",
+            ),
+        ),
+        family="flipped",
+    ),
+    Mutation(
+        "fetch-of-an-earlier-epoch-counts",
+        "chaos run: acks=all hangs while a broker is away",
+        "a fetch from before the leader epoch is credited to its follower in it",
+        (
+            Edit(
+                _PARTITION,
+                "            now_s <= max(self.last_fetch_s, self.reset_s)\n",
+                "            now_s <= self.last_fetch_s\n",
+            ),
+        ),
+        family="shutdown",
+    ),
+    Mutation(
+        "restart-between-controllers-unnoticed",
+        "KAFKA-7235",
+        "a broker that restarted while there was no controller keeps its place in ISRs",
+        (
+            Edit(
+                "controller/brokers.py",
+                "        if later and len(later) < len(online):\n",
+                "        if False:\n",
+            ),
+        ),
+        family="between-controllers",
+    ),
+    Mutation(
+        "start-ends-with-its-session",
+        "chaos run: ZooKeeper away while a broker started",
+        "a broker gives up its start when its session ends in the middle of it",
+        (
+            Edit(
+                "broker/cluster/presence.py",
+                "    for _ in range(START_SESSIONS):\n",
+                "    for _ in range(0):\n",
+            ),
+        ),
+        family="start",
+    ),
+    Mutation(
+        "high-watermark-not-told-again",
+        "random histories: a follower kept an old high watermark for ever",
+        "a fetch session does not tell the high watermark again in a new epoch or after a divergence",
+        (
+            Edit(
+                "broker/replica/fetch_session.py",
+                "    if data.error_code != NONE or diverges:\n",
+                "    if data.error_code != NONE:\n",
+            ),
+            Edit(
+                "broker/replica/values.py",
+                "        if request.current_leader_epoch != self.current_leader_epoch:\n",
+                "        if request.current_leader_epoch < -1:\n",
+            ),
+        ),
+        family="failover",
+    ),
+    Mutation(
+        "dropped-follower-passed-over",
+        "seed 657 of the general scenario",
+        "a fetch session does not look again at a partition whose follower was dropped from the ISR",
+        (
+            Edit(
+                _PARTITION,
+                "        what = Changed.ISR if any(member not in decision.isr for member in self.isr)"
+                " else 0\n",
+                "        what = 0\n",
+            ),
+        ),
+        family="isr",
     ),
     # -- sessions ----------------------------------------------------------------------------------
     Mutation(
