@@ -255,10 +255,22 @@ class Cluster:
         """Broker id of the controller, -1 while there is none."""
         return int(self._ask("controller"))
 
-    def end_offset(self, topic: str, partition: int = 0, *, committed: bool = False) -> int:
-        """Up to where consumers can read (with `committed`: read_committed ones)."""
-        isolation = "committed" if committed else "uncommitted"
-        return int(self._ask("end_offset", topic=topic, partition=partition, isolation=isolation))
+    def end_offset(
+        self, topic: str, partition: int = 0, *, committed: bool = False, timeout_s: float = 10.0
+    ) -> int:
+        """Up to where consumers can read (with `committed`: read_committed ones).
+
+        A leader that is new may have to hear from its followers first; this waits for it.
+        """
+        return int(
+            self._ask(
+                "end_offset",
+                topic=topic,
+                partition=partition,
+                isolation="committed" if committed else "uncommitted",
+                timeout_s=timeout_s,
+            )
+        )
 
     def topics(self, *, internal: bool = False) -> list[str]:
         """Names, sorted."""

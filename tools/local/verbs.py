@@ -10,7 +10,12 @@ import pathlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final
 
-from kafkalike.errors import NotEnoughReplicas, OffsetNotAvailable, error_class, error_name
+from kafkalike.errors import (
+    NotLeaderOrFollower,
+    OffsetNotAvailable,
+    error_class,
+    error_name,
+)
 from kafkalike.messages.catalog import APIS, find_api
 from kafkalike.messages.cluster import AlterPartitionReassignmentsRequest, ElectLeadersRequest
 from kafkalike.messages.groups import (
@@ -34,6 +39,8 @@ from .questions import Questions
 from .zk_session import Outsider
 
 DEFAULT_TIMEOUT_S: Final = 30.0
+NEW_LEADER_S: Final = 10.0
+"""For a leader to know the high watermark of its partition."""
 BEFORE_SNAPSHOT_S: Final = 10.0
 POLL_FIRST_S: Final = 0.002
 POLL_MOST_S: Final = 0.05
@@ -68,11 +75,13 @@ ASKING: Final = frozenset(
 """Verbs that leave everything as it is.  All others act."""
 
 HINTS: Final = {
-    OffsetNotAvailable.code: "its leader is new and its followers have yet to confirm what it has;"
-    " wait_offset waits for that",
-    NotEnoughReplicas.code: "fewer replicas are in sync than min.insync.replicas asks for",
+    OffsetNotAvailable.code: "its leader is new and the ISR has yet to confirm what it has",
+    NotLeaderOrFollower.code: "the broker that was named as its leader does not lead it",
 }
 """What an error means here, where a broker sends no text with it."""
+
+ASKED_AGAIN: Final = (OffsetNotAvailable.code, NotLeaderOrFollower.code)
+"""Errors about the end of a partition that pass by themselves while a leader settles."""
 
 MAX_CUTS_TOLD: Final = 8
 
@@ -134,17 +143,40 @@ class Verbs:
         return (await self._questions.metadata([])).controller_id
 
     async def end_offset(
-        self, topic: str, partition: int = 0, isolation: str = "uncommitted"
+        self,
+        topic: str,
+        partition: int = 0,
+        isolation: str = "uncommitted",
+        timeout_s: float = NEW_LEADER_S,
     ) -> int:
-        """The high watermark, or with `isolation` "committed" the last stable offset."""
+        """The high watermark, or with `isolation` "committed" the last stable offset.
+
+        A leader that is new may not know it yet; as consumers do, this asks again for `timeout_s`.
+        """
+        found = -1
+
+        async def missing() -> str | None:
+            nonlocal found
+            found, code = await self._end_offset(topic, partition, isolation)
+            if code not in ASKED_AGAIN:
+                _check(code, f"{topic}-{partition}")
+                return None
+            return f"{topic}-{partition}: {error_name(code)}: {HINTS[code]}"
+
+        await self._until(missing, timeout_s, patient=False)
+        return found
+
+    async def _end_offset(self, topic: str, partition: int, isolation: str) -> tuple[int, int]:
+        """The offset, and the error code in place of it."""
         if isolation not in ("uncommitted", "committed"):
             raise cli.CommandError(f"isolation: {isolation!r}, expected uncommitted or committed")
         leader = await self.leader(topic, partition)
+        if leader < 0:
+            raise cli.CommandError(f"{topic}-{partition} has no leader")
         request = _latest_offsets({topic: [partition]}, committed=isolation == "committed")
         response = await self._questions.ask(leader, request)
         found = response.topics[0].partitions[0]
-        _check(found.error_code, f"{topic}-{partition}")
-        return int(found.offset)
+        return int(found.offset), int(found.error_code)
 
     # -- topics --------------------------------------------------------------------------------
 
@@ -288,7 +320,8 @@ class Verbs:
 
         async def missing() -> str | None:
             nonlocal reached
-            reached = await self.end_offset(topic, partition, isolation)
+            reached, code = await self._end_offset(topic, partition, isolation)
+            _check(code, f"{topic}-{partition}")
             return None if reached >= offset else f"{topic}-{partition} is at {reached} of {offset}"
 
         await self._until(missing, timeout_s)
@@ -866,8 +899,17 @@ class Verbs:
 
         await self._until(missing, timeout_s)
 
-    async def _until(self, missing: Callable[[], Awaitable[str | None]], timeout_s: float) -> None:
-        """Ask until nothing is missing.  Raises WaitTimeout with what was missing at last."""
+    async def _until(
+        self,
+        missing: Callable[[], Awaitable[str | None]],
+        timeout_s: float,
+        *,
+        patient: bool = True,
+    ) -> None:
+        """Ask until nothing is missing.  Raises WaitTimeout with what was missing at last.
+
+        Questions that cannot be asked count as missing, unless it is not `patient`.
+        """
         deadline_s = self._clock.monotonic() + timeout_s
         pause_s = POLL_FIRST_S
         last = "no broker has answered"
@@ -879,6 +921,8 @@ class Verbs:
             try:
                 answer = await timeout(self._clock, missing(), left_s, "the question")
             except (PeerError, cli.CommandError) as error:
+                if not patient:
+                    raise
                 last = str(error)
             except TimedOut:
                 continue

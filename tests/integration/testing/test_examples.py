@@ -2,8 +2,10 @@
 
 import importlib.util
 import os
+import pathlib
 import subprocess
 import sys
+import textwrap
 
 import pytest
 
@@ -17,15 +19,12 @@ CLIENTS = {
 }
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("example", CLIENTS)
-def test_example(example: str) -> None:
-    if importlib.util.find_spec(CLIENTS[example]) is None:
-        pytest.skip(f"{CLIENTS[example]} is not installed")
+def run_tests(where: pathlib.Path, tests: str) -> None:
+    """As a user would, in a process of their own."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:twisted", "-p", "no:cacheprovider"]
     done = subprocess.run(
-        [*command, f"examples/{example}"],
-        cwd=ROOT,
+        [*command, tests],
+        cwd=where,
         env=os.environ | {"PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
@@ -33,3 +32,20 @@ def test_example(example: str) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("example", CLIENTS)
+def test_example(example: str) -> None:
+    if importlib.util.find_spec(CLIENTS[example]) is None:
+        pytest.skip(f"{CLIENTS[example]} is not installed")
+    run_tests(ROOT, f"examples/{example}")
+
+
+def test_the_first_test_of_the_guide(tmp_path: pathlib.Path) -> None:
+    pytest.importorskip("confluent_kafka")
+    guide = (ROOT / "docs/testing-with-kafkalike.md").read_text()
+    shown = guide.partition("    # test_orders.py\n")[2].partition("\nNo Java")[0]
+    assert "def test_" in shown
+    (tmp_path / "test_orders.py").write_text(textwrap.dedent(shown))
+    run_tests(tmp_path, "test_orders.py")

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from kafkalike.testing import DISCONNECT, ZOOKEEPER, Cluster, ClusterError, WaitTimeout
+from tests.integration.testing.processes import until
 
 confluent_kafka = pytest.importorskip("confluent_kafka")
 
@@ -186,6 +187,24 @@ def test_two_brokers_cut_from_each_other_only() -> None:
         pair.wait_isr_full("here")
         pair.wait_isr_full("there")
         assert Producing(pair).send("there", b"2") == [None]
+
+
+def test_the_end_of_a_new_leader_is_waited_for(cluster: Cluster) -> None:
+    """It has a record that nobody has confirmed to it, and the follower that could is cut off."""
+    cluster.create_topic("newly", assignment=[[1, 2, 3]], config={"min.insync.replicas": 1})
+    cluster.move_controller(2)
+    cluster.delay(2, 1, 3000)
+    assert Producing(cluster, acks=1).send("newly", b"1") == [None]
+    cluster.cut(2, 3, both=True)
+    time.sleep(0.2)  # the record is on its way to the follower
+    cluster.kill(1, at_once=True)
+    until(lambda: cluster.leader("newly") == 2, "2 does not lead")
+    assert cluster.end_offset("newly") == 1
+    with pytest.raises(ClusterError, match="newly-0 has no leader"):
+        cluster.kill(2, at_once=True)
+        cluster.heal()
+        cluster.wait_brokers([3])
+        cluster.end_offset("newly")
 
 
 def test_a_link_cut_one_way(cluster: Cluster) -> None:

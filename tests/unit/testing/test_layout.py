@@ -23,19 +23,19 @@ from kafkalike.tools.local.layout import (
 from kafkalike.tools.local.links import Direction
 from kafkalike.tools.local.log_tail import corrupt_log_tail
 from kafkalike.tools.local.verbs import described_cuts
-from kafkalike.tools.local_cluster import copy_sparse
+from kafkalike.tools.local_cluster import Ends, copy_sparse
 
 
 def test_cut_links_are_told() -> None:
-    cut = {(1, 2), (2, 1), (3, "zookeeper"), ("zookeeper", 4), (4, "zookeeper")}
-    links = [*cut, (2, 3)]
+    cut: set[Ends] = {(1, 2), (2, 1), (3, "zookeeper"), ("zookeeper", 4), (4, "zookeeper")}
+    links: list[Ends] = [*cut, (2, 3)]
 
     def direction(source: int | str, target: int | str) -> Direction:
         return Direction(cut=True) if (source, target) in cut else Direction(delay_s=1.0)
 
     assert described_cuts(links, direction) == "; cut: 1|2, 3>zookeeper, 4|zookeeper"
     assert described_cuts([(2, 3)], direction) == ""
-    many = [(1, other) for other in range(10, 30)]
+    many: list[Ends] = [(1, other) for other in range(10, 30)]
     assert described_cuts(many, lambda *_: Direction(cut=True)).endswith(", 1>17, ...")
 
 
