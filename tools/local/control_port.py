@@ -13,7 +13,7 @@ import inspect
 import json
 import traceback
 import types
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, get_args, get_origin, get_type_hints
 
 from twisted.internet.error import CannotListenError
@@ -110,6 +110,14 @@ class ControlPort:
             traceback.print_exc()
             return INTERNAL_SERVER_ERROR, {"error": f"{type(error).__name__}: {error}"}
 
+    async def ask(
+        self, verb: str, query: Mapping[bytes, Sequence[bytes]]
+    ) -> tuple[int, dict[str, Any]]:
+        """`call` with arguments from a URL."""
+        function = self._table.get(verb)
+        arguments = {} if function is None else query_arguments(function, query)
+        return await self.call(verb, arguments)
+
     def methods(self, verb: str) -> tuple[str, ...]:
         """The HTTP methods that a path takes; what does not exist may be asked for in any way."""
         if verb in ("", "ready"):
@@ -138,6 +146,20 @@ def checked_arguments(function: Verb, arguments: dict[str, Any]) -> dict[str, An
         elif not _fits(arguments[name], hints[name]):
             text = json.dumps(arguments[name])
             raise ArgumentError(f"{name}: expected {_describe(hints[name])}, found {text}")
+    return arguments
+
+
+def query_arguments(function: Verb, query: Mapping[bytes, Sequence[bytes]]) -> dict[str, Any]:
+    """The arguments in a URL: JSON where it is such, unless the verb takes the text as it is."""
+    hints = get_type_hints(function)
+    arguments: dict[str, Any] = {}
+    for key, values in query.items():
+        name, text = key.decode(errors="replace"), values[-1].decode(errors="replace")
+        value = _guess(text)
+        hint = hints.get(name, Any)
+        if hint is not Any and not _fits(value, hint) and _fits(text, hint):
+            value = text
+        arguments[name] = value
     return arguments
 
 
@@ -193,10 +215,7 @@ class _Root(Resource):
         verb = _verb(request)
         if verb in ("", "ready"):
             return self._answer(request, self._port.ready())
-        arguments = {
-            name.decode(): _guess(values[-1].decode()) for name, values in request.args.items()
-        }
-        return self._answer(request, self._port.call(verb, arguments))
+        return self._answer(request, self._port.ask(verb, request.args))
 
     def _post(self, request: Request) -> Any:
         content: Any = request.content
@@ -207,7 +226,7 @@ class _Root(Resource):
             arguments = json.loads(body) if body.strip() else {}
             if not isinstance(arguments, dict):
                 raise ValueError("expected an object")
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             return _send(request, BAD_REQUEST, {"error": f"body: {error}"})
         return self._answer(request, self._port.call(_verb(request), arguments))
 
@@ -233,7 +252,7 @@ def _guess(text: str) -> Any:
     """A value of a query: JSON where it is such, else a string."""
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text
 
 

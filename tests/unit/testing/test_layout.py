@@ -10,7 +10,11 @@ import pytest
 
 from kafkalike.runtime.disk import RealDisk
 from kafkalike.tools.cli import CommandError
-from kafkalike.tools.local.control_port import ArgumentError, checked_arguments
+from kafkalike.tools.local.control_port import (
+    ArgumentError,
+    checked_arguments,
+    query_arguments,
+)
 from kafkalike.tools.local.layout import (
     Layout,
     Reservations,
@@ -24,6 +28,30 @@ from kafkalike.tools.local.links import Direction
 from kafkalike.tools.local.log_tail import corrupt_log_tail
 from kafkalike.tools.local.verbs import described_cuts
 from kafkalike.tools.local_cluster import Ends, copy_sparse
+
+
+def test_a_query_is_read_as_the_verb_takes_it() -> None:
+    async def verb(
+        topic: str, isr: list[int], internal: bool = False, peer: int | str | None = None
+    ) -> None:
+        """As verbs are declared."""
+
+    query = {b"topic": [b"1", b"123"], b"isr": [b"[1,2]"], b"internal": [b"true"], b"peer": [b"2"]}
+    assert query_arguments(verb, query) == {
+        "topic": "123",
+        "isr": [1, 2],
+        "internal": True,
+        "peer": 2,
+    }
+    assert query_arguments(verb, {b"topic": [b"null"]}) == {"topic": "null"}
+    assert query_arguments(verb, {b"peer": [b"zookeeper"]}) == {"peer": "zookeeper"}
+    assert query_arguments(verb, {b"topic": [b"\xff"]}) == {"topic": "\ufffd"}
+    assert query_arguments(verb, {b"topic": [b"[" * 100_000]}) == {"topic": "[" * 100_000}
+    # What is wrong stays as it can be read, for the message about it.
+    assert query_arguments(verb, {b"internal": [b"7"], b"other": [b"8"]}) == {
+        "internal": 7,
+        "other": 8,
+    }
 
 
 def test_cut_links_are_told() -> None:
