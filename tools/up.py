@@ -271,8 +271,9 @@ class _Supervisor:
         if self._stops == 1:
             self._say({"event": "stopping"})
             if self._problem is None and self._cluster.brokers:
+                count = len(self._cluster.brokers)
                 self._tell(
-                    f"stopping {len(self._cluster.brokers)} brokers in order"
+                    f"stopping {count} broker{'s' if count > 1 else ''} in order"
                     f"{' and removing what they wrote' if self._args.dir is None else ''};"
                     " Ctrl-C again stops them at once"
                 )
