@@ -23,7 +23,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from kafkalike.broker.coordinator.records import offset_key, offset_value
 from kafkalike.broker.coordinator.shard import ShardLoad
@@ -40,13 +40,17 @@ from kafkalike.types import TopicPartition
 from tests.integration.brokers import BrokerProcess
 from tests.reference_kafka import ReferenceKafka
 
-from . import groups
-from .groups import Link, coordinators
+from .group_work import Link, coordinators
 
 TOPIC = "bench-load"
 PARTITIONS = 100
+LINKS = 4
 SETTINGS = {"offsets.topic.num.partitions": "1", "offsets.topic.replication.factor": "1"}
-SNAPSHOT_LIMIT_S = 90.0
+SNAPSHOT_LIMIT_S = 60.0
+SNAPSHOT_EVERY = 50_000
+"""Records, or more, between two snapshots with default settings."""
+SNAPSHOT_REST_S = 11.0
+"""Without a newer one for so long, none is due."""
 
 
 class Side(Protocol):
@@ -84,10 +88,12 @@ class Original:
 class Ours(BrokerProcess):
     name = "kafkalike"
 
-    def __init__(self, folder: Path, zookeeper: str) -> None:
+    def __init__(self, folder: Path, zookeeper: str, records: int) -> None:
         settings: dict[str, Any] = {
             name.replace(".", "_"): value for name, value in SETTINGS.items()
         }
+        if records < SNAPSHOT_EVERY:  # a small trial has one too
+            settings["kafkalike_groups_snapshot_records"] = str(records // 2)
         super().__init__(folder, 1, zookeeper, **settings)
 
     def start(self) -> None:
@@ -121,7 +127,8 @@ async def fill(port: int, records: int, names: list[str], keys: int) -> float:
     per_group = max(keys // len(names), 1)
     begin_s = time.perf_counter()
     done = 0
-    limit = asyncio.Semaphore(8)
+    links = [link, *[await reach(port) for _ in range(LINKS - 1)]]
+    limits = [asyncio.Semaphore(2) for _ in links]
     bad: set[int] = set()
 
     async def commit(name: str, first: int, number: int) -> None:
@@ -132,8 +139,9 @@ async def fill(port: int, records: int, names: list[str], keys: int) -> float:
             for p in range(first, first + min(PARTITIONS, per_group))
         ]
         request = OffsetCommitRequest(group_id=name, topics=[topic(name=TOPIC, partitions=places)])
-        async with limit:
-            answer = await link.ask(request)
+        place = number // PARTITIONS % LINKS
+        async with limits[place]:
+            answer = await links[place].ask(request)
         bad.update(p.error_code for p in answer.topics[0].partitions)
 
     while done < records:
@@ -145,7 +153,8 @@ async def fill(port: int, records: int, names: list[str], keys: int) -> float:
                 break
         await asyncio.gather(*tasks)
     assert bad <= {0}, bad
-    link.close()
+    for one in links:
+        one.close()
     return time.perf_counter() - begin_s
 
 
@@ -196,26 +205,46 @@ def running(side: Side) -> Iterator[Side]:
             side.kill()
 
 
-def measure(side: Side, args: argparse.Namespace) -> None:
-    groups.VERSIONS.update({18: 3, 9: 8})
-    names = [f"load-{number}" for number in range(args.groups)]
+class Load(NamedTuple):
+    """One load: seconds until the last group was served, the longest ApiVersions answer meanwhile."""
+
+    what: str
+    served_s: float
+    longest_s: float
+
+
+WITH_SNAPSHOT: Final = "with a snapshot"
+WITHOUT_SNAPSHOT: Final = "without a snapshot"
+
+
+def measure(side: Side, records: int, group_count: int, keys: int) -> list[Load]:
+    """Fill a broker, kill it and start it again; ours with a snapshot and without."""
+    names = [f"load-{number}" for number in range(group_count)]
+    found = []
     with running(side):
-        took_s = asyncio.run(fill(side.port, args.records, names, args.keys))
-        print(f"{side.name}: {args.records} records committed in {took_s:.1f} s", flush=True)
+        took_s = asyncio.run(fill(side.port, records, names, keys))
+        print(f"{side.name}: {records} records committed in {took_s:.1f} s", flush=True)
         if isinstance(side, Ours):
             snapshot = Path(side.data / "__consumer_offsets-0" / "group-state")
-            restart(side, names[-1], "with what snapshot there is", lambda: None)
             end_s = time.monotonic() + SNAPSHOT_LIMIT_S
-            while side.log().count("INFO snapshot ") == 0 and time.monotonic() < end_s:
-                time.sleep(1)
-            time.sleep(2)
-            restart(side, names[-1], "with a snapshot", lambda: None)
-            restart(side, names[-1], "without a snapshot", snapshot.unlink)
+            while time.monotonic() < end_s and not rests(snapshot):
+                time.sleep(0.5)
+            if snapshot.exists():
+                found.append(restart(side, names[-1], WITH_SNAPSHOT, lambda: None))
+            found.append(
+                restart(side, names[-1], WITHOUT_SNAPSHOT, lambda: snapshot.unlink(missing_ok=True))
+            )
         else:
-            restart(side, names[-1], "", lambda: None)
+            found.append(restart(side, names[-1], WITHOUT_SNAPSHOT, lambda: None))
+    return found
 
 
-def restart(side: Side, name: str, what: str, between: Callable[[], object]) -> None:
+def rests(snapshot: Path) -> bool:
+    """Whether there is one, and no other is being made."""
+    return snapshot.exists() and time.time() - snapshot.stat().st_mtime > SNAPSHOT_REST_S
+
+
+def restart(side: Side, name: str, what: str, between: Callable[[], object]) -> Load:
     side.kill()
     between()
     time.sleep(4)  # its session ends
@@ -225,6 +254,19 @@ def restart(side: Side, name: str, what: str, between: Callable[[], object]) -> 
         f"{side.name} {what}: served after {took_s:.2f} s, longest answer {longest_s * 1000:.0f} ms"
     )
     print("   ", told(side.log()), flush=True)
+    return Load(what, took_s, longest_s)
+
+
+def measure_both(records: int, group_count: int, keys: int) -> dict[str, list[Load]]:
+    """By name of the side, one after the other."""
+    with tempfile.TemporaryDirectory(prefix="kafkalike-load-") as name:
+        folder = Path(name)
+        with ReferenceKafka(folder / "zookeeper", brokers=0) as zookeeper:
+            ours = Ours(folder / "ours", f"{zookeeper.zookeeper}/ours", records)
+            loads = {ours.name: measure(ours, records, group_count, keys)}
+            original = Original(folder / "kafka", f"{zookeeper.zookeeper}/kafka")
+            loads[original.name] = measure(original, records, group_count, keys)
+    return loads
 
 
 # -- slices ------------------------------------------------------------------------------------
@@ -317,11 +359,7 @@ def main() -> None:
     if args.slices:
         measure_slices(args)
         return
-    with tempfile.TemporaryDirectory(prefix="kafkalike-load-") as name:
-        folder = Path(name)
-        with ReferenceKafka(folder / "zookeeper", brokers=0) as zookeeper:
-            measure(Ours(folder / "ours", f"{zookeeper.zookeeper}/ours"), args)
-            measure(Original(folder / "kafka", f"{zookeeper.zookeeper}/kafka"), args)
+    measure_both(args.records, args.groups, args.keys)
 
 
 if __name__ == "__main__":

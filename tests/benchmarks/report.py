@@ -71,13 +71,15 @@ def markdown(
     facts: Mapping[str, str],
     conditions: Sequence[str],
     problems: Sequence[str],
-    drawing: str,
+    drawing: str = "",
 ) -> str:
+    """The section; `drawing` is the file of the picture, where there is one."""
     parts = ["| machine and software | |", "|---|---|"]
     parts += [f"| {name} | {value} |" for name, value in facts.items()]
     parts += ["", *(f"- {line}" for line in conditions), ""]
-    if found:
+    if drawing and found:
         parts += [f"![Times better or worse than Kafka]({drawing})", ""]
+    if found:
         parts += ["| work | figure | kafkalike | Kafka | times better |", "|---|---|---|---|---|"]
     last = ""
     for row in found:
@@ -92,14 +94,14 @@ def markdown(
     return "\n".join(parts) + "\n"
 
 
-def insert(document: Path, section: str) -> None:
-    """Replace what stands between the two markers.  Raises ValueError when they are not there."""
+def insert(document: Path, section: str, first: str = BEGIN, last: str = END) -> None:
+    """Replace what stands between two markers.  Raises ValueError when they are not there."""
     text = document.read_text(encoding="utf-8")
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
+    before, begin, rest = text.partition(first)
+    _, end, after = rest.partition(last)
     if not begin or not end:
-        raise ValueError(f"{document}: expected the lines {BEGIN} and {END}")
-    document.write_text(f"{before}{BEGIN}\n\n{section}\n{END}{after}", encoding="utf-8")
+        raise ValueError(f"{document}: expected the lines {first} and {last}")
+    document.write_text(f"{before}{first}\n\n{section}\n{last}{after}", encoding="utf-8")
 
 
 def plot(found: Sequence[Row]) -> str:

@@ -50,6 +50,8 @@ METRICS: Final = {
     "broker CPU": Metric("us/request"),
     "broker CPU per MB": Metric("us/MB"),
     "start": Metric("s"),
+    "time": Metric("s"),
+    "longest answer": Metric("us"),
     "memory idle": Metric("MB"),
     "memory after load": Metric("MB"),
 }
