@@ -1,7 +1,7 @@
 """OffsetCommit, OffsetFetch and OffsetDelete, by members of groups and by others."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Self
 
 from kafkalike.messages.groups import DeleteGroupsRequest
 from kafkalike.messages.offsets import (
@@ -35,18 +35,6 @@ class Offsets(Story):
     used: Sequence[str] = ()
     uses: Sequence[Topic] = USES
 
-    def enter(self, who: str, **more: Any) -> "Offsets":
-        super().enter(who, **more)
-        return self
-
-    def sync(self, who: str, assignments: Sequence[str] = (), **more: Any) -> "Offsets":
-        super().sync(who, assignments, **more)
-        return self
-
-    def leave(self, *whom: tuple[str | None, str | None], **more: Any) -> "Offsets":
-        super().leave(*whom, **more)
-        return self
-
     def commit(
         self,
         version: int = 9,
@@ -61,7 +49,7 @@ class Offsets(Story):
         retention: int = -1,
         epoch: int = -1,
         **more: Any,
-    ) -> "Offsets":
+    ) -> Self:
         def message(names: Names) -> OffsetCommitRequest:
             now = self.generation(names) if generation is None else generation
             return OffsetCommitRequest(
@@ -98,7 +86,7 @@ class Offsets(Story):
         stable: bool = False,
         group: str | None = None,
         **more: Any,
-    ) -> "Offsets":
+    ) -> Self:
         asked = self.group if group is None else group
         if version >= 8:
             message = OffsetFetchRequest(groups=[_group(asked, where)])
@@ -111,7 +99,7 @@ class Offsets(Story):
         self.do(message, version, **more)
         return self
 
-    def forget(self, where: Where = SOME, *, group: str | None = None, **more: Any) -> "Offsets":
+    def forget(self, where: Where = SOME, *, group: str | None = None, **more: Any) -> Self:
         self.do(
             OffsetDeleteRequest(
                 group_id=self.group if group is None else group,

@@ -1,7 +1,7 @@
 """FindCoordinator, membership of groups in each state, and looking at groups."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Self
 
 from kafkalike.messages.groups import (
     ConsumerGroupDescribeRequest,
@@ -70,7 +70,7 @@ class Story:
         self._ids: dict[str, str] = {}
         """Member ids of the present run, by the name that the story uses."""
 
-    def do(self, message: Any, version: int, **more: Any) -> "Story":
+    def do(self, message: Any, version: int, **more: Any) -> Self:
         self.steps.append(Ask(message, version, **more))
         return self
 
@@ -94,7 +94,7 @@ class Story:
         group: str | None = None,
         learn: str | None = None,
         **more: Any,
-    ) -> "Story":
+    ) -> Self:
         """`who` joins (None: without an id); `learn` names whose id the answer before told."""
         version = self.version if version is None else version
 
@@ -113,7 +113,7 @@ class Story:
 
         return self.do(message, version, **more)
 
-    def enter(self, who: str, **more: Any) -> "Story":
+    def enter(self, who: str, **more: Any) -> Self:
         """Join as somebody new, whatever the version asks for."""
         if self.version >= 4 and more.get("instance") is None:
             quiet = {k: v for k, v in more.items() if k not in ("answered", "via")}
@@ -121,7 +121,7 @@ class Story:
             return self.join(who, learn=who, **more)
         return self.join(None, **more)
 
-    def learned(self, who: str) -> "Story":
+    def learned(self, who: str) -> Self:
         """The answer before told this member's id."""
 
         def message(names: Names) -> HeartbeatRequest:
@@ -142,7 +142,7 @@ class Story:
         name: str | None = "range",
         group: str | None = None,
         **more: Any,
-    ) -> "Story":
+    ) -> Self:
         def message(names: Names) -> SyncGroupRequest:
             return SyncGroupRequest(
                 group_id=self.group if group is None else group,
@@ -168,7 +168,7 @@ class Story:
         instance: str | None = None,
         group: str | None = None,
         **more: Any,
-    ) -> "Story":
+    ) -> Self:
         def message(names: Names) -> HeartbeatRequest:
             return HeartbeatRequest(
                 group_id=self.group if group is None else group,
@@ -185,7 +185,7 @@ class Story:
         version: int = 5,
         group: str | None = None,
         **more: Any,
-    ) -> "Story":
+    ) -> Self:
         """Each of (member, instance) leaves."""
 
         def message(names: Names) -> LeaveGroupRequest:
@@ -201,10 +201,10 @@ class Story:
 
         return self.do(message, version, **more)
 
-    def describe(self, version: int = 5, **more: Any) -> "Story":
+    def describe(self, version: int = 5, **more: Any) -> Self:
         return self.do(DescribeGroupsRequest(groups=[self.group]), version, **more)
 
-    def wait_for(self, state: str) -> "Story":
+    def wait_for(self, state: str) -> Self:
         """Describe until the group has come to a state."""
 
         def there(answer: Any) -> bool:
@@ -212,7 +212,7 @@ class Story:
 
         return self.do(DescribeGroupsRequest(groups=[self.group]), 5, until=there)
 
-    def wait_for_members(self, count: int) -> "Story":
+    def wait_for_members(self, count: int) -> Self:
         """Describe until the group has so many members."""
 
         def there(answer: Any) -> bool:
@@ -220,13 +220,13 @@ class Story:
 
         return self.do(DescribeGroupsRequest(groups=[self.group]), 5, until=there)
 
-    def listed(self, *states: str, version: int = 5, **more: Any) -> "Story":
+    def listed(self, *states: str, version: int = 5, **more: Any) -> Self:
         return self.do(ListGroupsRequest(states_filter=list(states)), version, **more)
 
-    def delete(self, version: int = 2, **more: Any) -> "Story":
+    def delete(self, version: int = 2, **more: Any) -> Self:
         return self.do(DeleteGroupsRequest(groups_names=[self.group]), version, **more)
 
-    def take(self, via: str, to: int = 1) -> "Story":
+    def take(self, via: str, to: int = 1) -> Self:
         self.steps.append(Await(via, to))
         return self
 
