@@ -288,6 +288,14 @@ def directory_left_behind(scene: Scene) -> None:
     scene.disks[0]["/data/u-0/00000000000000000000.log"] = b""
 
 
+def absent_member_joins(scene: Scene) -> None:
+    scene.put("/brokers/ids/1", b"{}")
+    scene.remove("/brokers/ids/1")
+    scene.state(T0, leader=0, epoch=1, isr=(0,))
+    scene.clock.advance(2.0)
+    scene.state(T0, leader=0, epoch=1, isr=(0, 1))
+
+
 def directory_on_the_wrong_broker(scene: Scene) -> None:
     scene.disks[2] = {"/data/t-0/00000000000000000000.log": b""}
 
@@ -344,6 +352,7 @@ DAMAGES: list[tuple[str, Callable[[Scene], None]]] = [
     ("groups", two_leaders_of_a_generation),
     ("groups", unknown_member),
     ("groups", commit_of_an_old_generation),
+    ("absent members", absent_member_joins),
     ("topics", created_topic_is_missing),
     ("topics", deleted_topic_is_there),
     ("topics", deletion_hangs),

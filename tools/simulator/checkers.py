@@ -12,6 +12,7 @@ from .check import Check
 from .cluster_checks import (
     IsrLeadership,
     MinIsrHolds,
+    NobodyAbsentJoins,
     OneController,
     OneLeaderPerEpoch,
     TopicsAsAsked,
@@ -51,6 +52,7 @@ CHECKS: Final[tuple[type[Check], ...]] = (
     OneController,
     IsrLeadership,
     MinIsrHolds,
+    NobodyAbsentJoins,
     GroupsExclusive,
     Prompt,
     TopicsAsAsked,

@@ -9,7 +9,7 @@ from kafkalike.types import TopicPartition
 from kafkalike.zk.server.model import NodeCreated, NodeDataSet, NodeDeleted
 
 from .check import Check, answer_of
-from .evidence import CONTROLLER_EPOCH, Evidence, StateWrite
+from .evidence import BROKER, CONTROLLER_EPOCH, Evidence, StateWrite
 from .history import (
     AddPartitions,
     CreateTopic,
@@ -28,6 +28,8 @@ MIN_ISR_GRACE_MS: Final = 4000
 """How long a leader may take to learn that its ISR has become too small."""
 ORDER_MS: Final = 15_000
 """How long an order may wait for a broker that cannot be reached."""
+NOTICE_MS: Final = 1500
+"""How long a controller may take to learn that a broker is gone."""
 
 
 class OneLeaderPerEpoch(Check):
@@ -204,6 +206,41 @@ class MinIsrHolds(Check):
         for partition, begin_ms in begun.items():
             spans[partition].append((begin_ms, float("inf")))
         return spans
+
+
+class NobodyAbsentJoins(Check):
+    """Nobody is taken into an ISR whose registration has been gone for a while (KIP-841)."""
+
+    name = "absent members"
+
+    def problems(self, evidence: Evidence) -> Iterator[str]:
+        gone_ms: dict[int, int] = {}
+        members: dict[TopicPartition, tuple[int, ...]] = {}
+        writes = evidence.state_writes()
+        write = next(writes, None)
+        for txn in evidence.znode_log:
+            for change in txn.changes:
+                if not isinstance(change, (NodeCreated, NodeDeleted)):
+                    continue
+                broker = change.path.removeprefix(BROKER)
+                if broker == change.path:
+                    continue
+                if isinstance(change, NodeDeleted):
+                    gone_ms[int(broker)] = txn.time_ms
+                else:
+                    gone_ms.pop(int(broker), None)
+            while write is not None and write.time_ms <= txn.time_ms:
+                for joined in write.isr:
+                    since_ms = gone_ms.get(joined)
+                    if since_ms is None or joined in members.get(write.partition, (joined,)):
+                        continue
+                    if write.time_ms - since_ms > NOTICE_MS:
+                        yield (
+                            f"{write.partition}: broker {joined} entered the ISR"
+                            f" {write.time_ms - since_ms} ms after its registration was gone"
+                        )
+                members[write.partition] = write.isr
+                write = next(writes, None)
 
 
 class TopicsAsAsked(Check):

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _SEGMENT: Final = re.compile(r"^(.*)/([^/]+)-(\d+)/(\d{20})\.log$")
 _STATE: Final = re.compile(r"^/brokers/topics/([^/]+)/partitions/(\d+)/state$")
-_BROKER: Final = "/brokers/ids/"
+BROKER: Final = "/brokers/ids/"
 _LEDGER: Final = re.compile(r"/kafkalike-losses(\.1)?\.jsonl$")
 _ID: Final = re.compile(r"topic_id: *(\S+)")
 CONTROLLER_EPOCH: Final = "/controller_epoch"
@@ -122,8 +122,8 @@ class Evidence:
         found: defaultdict[int, list[int]] = defaultdict(list)
         for txn in self.znode_log:
             for change in txn.changes:
-                if isinstance(change, NodeCreated) and change.path.startswith(_BROKER):
-                    broker = int(change.path.removeprefix(_BROKER))
+                if isinstance(change, NodeCreated) and change.path.startswith(BROKER):
+                    broker = int(change.path.removeprefix(BROKER))
                     found[broker].append(txn.time_ms - self.start_ms)
         return found
 

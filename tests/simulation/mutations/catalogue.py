@@ -324,7 +324,7 @@ MUTATIONS: tuple[Mutation, ...] = (
                 "            and replica.log_end_offset >= self.leader_epoch_start_offset\n",
             ),
         ),
-        family="late-isr",
+        family="late-joins",
     ),
     Mutation(
         "former-life-joins-the-isr",
@@ -342,7 +342,7 @@ MUTATIONS: tuple[Mutation, ...] = (
                 "if b not in current.isr and epoch < -1",
             ),
         ),
-        family="late-isr",
+        family="late-joins",
     ),
     Mutation(
         "order-of-a-former-life",
@@ -785,7 +785,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "shutting-down-replicas-counted",
-        "KAFKA-15021",
+        "KAFKA-15021; chaos run: acks=all hangs while a broker is away",
         "the high watermark waits for a follower that has shut down, for what it fetched before",
         (
             Edit(
@@ -837,19 +837,6 @@ MUTATIONS: tuple[Mutation, ...] = (
             ),
         ),
         family="flipped",
-    ),
-    Mutation(
-        "fetch-of-an-earlier-epoch-counts",
-        "chaos run: acks=all hangs while a broker is away",
-        "a fetch from before the leader epoch is credited to its follower in it",
-        (
-            Edit(
-                _PARTITION,
-                "            now_s <= max(self.last_fetch_s, self.reset_s)\n",
-                "            now_s <= self.last_fetch_s\n",
-            ),
-        ),
-        family="shutdown",
     ),
     Mutation(
         "restart-between-controllers-unnoticed",
