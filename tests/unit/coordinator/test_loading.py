@@ -444,3 +444,29 @@ def test_only_groups_of_the_right_partition_are_served() -> None:
     del answer
     world.clock.advance(0.02)
     assert [g.group_id for g in world.coordinator.list_groups()[1]] == ["test-group"]
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_both_versions_of_a_key_are_one_partition(order: tuple[int, int]) -> None:
+    """Whichever was written last counts, for each of many groups, topics and partitions."""
+    places = [(f"g{n % 7}", TopicPartition(f"t{n % 5}", n)) for n in range(300)]
+
+    def batch(version: int, offset: int) -> bytearray:
+        return encode_batch(
+            [
+                Record(
+                    encode_versioned(
+                        OffsetCommitKey(group=group, topic=at.topic, partition=at.partition),
+                        version,
+                    ),
+                    offset_value(OffsetAndMetadata(offset + at.partition)),
+                    1,
+                )
+                for group, at in places
+            ]
+        )
+
+    world = loaded(*(batch(version, 1000 * n) for n, version in enumerate(order, 1)))
+    for group, at in places:
+        code, found = world.coordinator.fetch(group, [at])
+        assert (code, found[at].offset) == (NONE, 2000 + at.partition)
