@@ -22,13 +22,14 @@ from tests.integration.groups.watch import Party, party
 pytestmark = [pytest.mark.real_zookeeper, pytest.mark.slow]
 
 COUPLES = (
-    ("confluent", "java"),
+    ("confluent", "java-cooperative"),
     ("confluent-cooperative", "kafkajs"),
     ("kafka-python", "sarama"),
     ("aiokafka", "franz-go"),
-    ("java-cooperative", "franz-go-cooperative"),
 )
 """Two groups of different clients go through the story beside each other."""
+
+MORE_COUPLES = (("java", "franz-go-cooperative"),)
 more_of_the_same = pytest.mark.skipif(
     not FULL, reason="other clients or moments do the same; KAFKALIKE_FULL=1 runs it"
 )
@@ -94,7 +95,11 @@ def crowd_of(make_cluster: ClusterMaker, libraries: tuple[str, ...]) -> Iterator
         yield Crowd(parties)
 
 
-@pytest.mark.parametrize("libraries", COUPLES, ids=" ".join)
+@pytest.mark.parametrize(
+    "libraries",
+    [*COUPLES, *(pytest.param(couple, marks=more_of_the_same) for couple in MORE_COUPLES)],
+    ids=" ".join,
+)
 def test_group_story(make_cluster: ClusterMaker, libraries: tuple[str, ...]) -> None:
     with crowd_of(make_cluster, libraries) as crowd:
         crowd.start("a")
