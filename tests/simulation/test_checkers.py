@@ -433,6 +433,24 @@ def test_an_order_to_delete_may_be_lost_with_its_controller() -> None:
     assert verdict(20.0) == ["/data/t-0 is on broker 2, the replicas are [0, 1]"]
 
 
+def test_a_replica_that_an_absent_broker_lost_may_outlive_its_topic() -> None:
+    def verdict(*, lost_before: bool) -> list[str]:
+        scene = good()
+        scene.topic("u", OTHER_ID, replicas=(0, 1))
+        if lost_before:
+            scene.topic("u", OTHER_ID, replicas=(0, 2))
+        scene.remove("/brokers/topics/u")
+        for _ in range(2):
+            scene.put("/brokers/ids/1", b"{}")
+            scene.remove("/brokers/ids/1")
+        scene.disks[1]["/data/u-0/00000000000000000000.log"] = b""
+        scene.disks[1]["/data/u-0/partition.metadata"] = metadata(OTHER_ID)
+        return [v.text for v in judge(scene.evidence) if v.checker == "topics"]
+
+    assert verdict(lost_before=True) == []
+    assert verdict(lost_before=False) == ["/data/u-0 is on broker 1, the partition does not exist"]
+
+
 def test_directories_on_their_way_out_are_not_looked_at() -> None:
     scene = good()
     scene.disks[0]["/data/u-0.0123456789abcdef-delete/00000000000000000000.log"] = b"anything"

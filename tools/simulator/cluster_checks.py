@@ -9,7 +9,14 @@ from kafkalike.types import TopicPartition
 from kafkalike.zk.server.model import NodeCreated, NodeDataSet, NodeDeleted
 
 from .check import Check, answer_of
-from .evidence import BROKER, CONTROLLER_EPOCH, Evidence, StateWrite
+from .evidence import (
+    BROKER,
+    CONTROLLER_EPOCH,
+    Evidence,
+    ReplicaLog,
+    StateWrite,
+    decode_id,
+)
 from .history import (
     AddPartitions,
     CreateTopic,
@@ -297,11 +304,26 @@ class TopicsAsAsked(Check):
         for (broker, partition), log in sorted(evidence.logs.items()):
             replicas = assignment.get(partition)
             if replicas is None:
-                yield f"{log.path} is on broker {broker}, the partition does not exist"
+                had_lost_it = broker not in self._last_replicas(evidence, log)
+                if not had_lost_it or not self._may_not_know(evidence, broker, partition):
+                    yield f"{log.path} is on broker {broker}, the partition does not exist"
             elif broker not in replicas and not self._may_not_know(evidence, broker, partition):
                 yield f"{log.path} is on broker {broker}, the replicas are {list(replicas)}"
             elif log.topic_id not in (None, evidence.topic_id(partition.topic)):
                 yield f"{log.path} on broker {broker} belongs to an earlier {partition.topic}"
+
+    def _last_replicas(self, evidence: Evidence, log: ReplicaLog) -> list[int]:
+        """Of a partition that is gone, as they were written last."""
+        found: list[int] = []
+        for txn in evidence.znode_log:
+            for change in txn.changes:
+                if not isinstance(change, (NodeCreated, NodeDataSet)) or not change.data:
+                    continue
+                if change.path == f"/brokers/topics/{log.partition.topic}":
+                    payload = json.loads(change.data)
+                    if log.topic_id in (None, decode_id(payload.get("topic_id", ""))):
+                        found = payload["partitions"].get(str(log.partition.partition), found)
+        return found
 
     def _may_not_know(self, evidence: Evidence, broker: int, partition: TopicPartition) -> bool:
         """Whether a broker may keep a replica it lost, as in Kafka: the order to delete went to its

@@ -154,7 +154,7 @@ class Evidence:
 
     def topic_id(self, topic: str) -> bytes | None:
         text = (self.json(f"/brokers/topics/{topic}") or {}).get("topic_id")
-        return None if text is None else _decode_id(text)
+        return None if text is None else decode_id(text)
 
     def topic_config(self, topic: str) -> dict[str, str]:
         return dict((self.json(f"/config/topics/{topic}") or {}).get("config", {}))
@@ -306,10 +306,11 @@ def _stored(batch: Any, content: bytes) -> StoredBatch:
 
 def _read_id(data: bytes | None) -> bytes | None:
     found = None if data is None else _ID.search(data.decode("utf-8", "replace"))
-    return None if found is None else _decode_id(found[1])
+    return None if found is None else decode_id(found[1])
 
 
-def _decode_id(text: str) -> bytes:
+def decode_id(text: str) -> bytes:
+    """A topic id as ZooKeeper and `partition.metadata` have it."""
     return base64.urlsafe_b64decode(text + "==")
 
 

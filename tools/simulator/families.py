@@ -742,9 +742,9 @@ def _recreated(random: SimRandom) -> Scenario:
         "churn",
         "churn",
         {
-            "interval_ms": 200,
-            "topics_at_once": 1,
-            "acts": ["topic", "topic", "topic", "write", "move-own"],
+            "interval_ms": 400,
+            "topics_at_once": 2,
+            "acts": ["topic", "write", "move-own", "move-own", "move-own"],
         },
     )
     return Scenario(
@@ -817,6 +817,24 @@ def _lost_answers(random: SimRandom) -> Scenario:
     )
 
 
+def _dropped(random: SimRandom) -> Scenario:
+    """A follower is back and has everything while the leader's proposal to drop it is under way; then
+    the ISR is below min.insync.replicas, so that nothing is written any more."""
+    faults: list[Fault] = []
+    for begin_ms in (800, 6000):
+        faults += [
+            Fault(begin_ms, "cut", "follower", random.randrange(1400, 2800)),
+            Fault(begin_ms + 1000, "slow_link", "leader>controller", 3500, {"delay_s": 1.0}),
+        ]
+    return Scenario(
+        ClusterSpec(BROKERS, {"replica.lag.time.max.ms": "1500"}),
+        (_topic(1, min_insync_replicas="3"),),
+        (_plain(acks=[-1], interval_ms=150),),
+        _in_order(*faults),
+        10_000,
+    )
+
+
 def _late_joins(random: SimRandom) -> Scenario:
     """A follower has come back and caught up; the leader's proposal to take it in is on a slow way.
     Meanwhile the follower goes, or loses power and is back with less while the leader falls."""
@@ -877,6 +895,7 @@ FAMILIES: Final[Mapping[str, Callable[[SimRandom], Scenario]]] = {
     "slow-isr": _slow_isr,
     "lost-answers": _lost_answers,
     "late-joins": _late_joins,
+    "dropped": _dropped,
     "recreated": _recreated,
     "late-syncs": _late_syncs,
     "lonely": _lonely,

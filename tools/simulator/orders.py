@@ -117,18 +117,21 @@ class KeptOrders:
                 return
 
     def _revives(self, order: _Order) -> bool:
-        """Whether it would make a replica of a topic that is gone or going."""
+        """Whether it would make a replica that is not here, or whose topic is going."""
         if not issubclass(order.kind, LeaderAndIsrRequest):
             return False
         topics = self._world.topics()
         broker = next(one for one in self._world.brokers.values() if one.host == self._host)
         for topic in order.request().topic_states:
             name = topic.topic_name
-            deleted = f"{paths.DELETE_TOPICS}/{name}" in self._world.zk.tree.nodes
-            if name in topics and topics[name].topic_id == topic.topic_id and not deleted:
-                continue
+            info = topics.get(name)
+            going = f"{paths.DELETE_TOPICS}/{name}" in self._world.zk.tree.nodes
+            partitions = {} if info is None or info.topic_id != topic.topic_id else info.partitions
             for state in topic.partition_states:
-                if broker.log(TopicPartition(name, state.partition_index)) is None:
+                assignment = None if going else partitions.get(state.partition_index)
+                is_here = assignment is not None and broker.id in assignment.replicas
+                partition = TopicPartition(name, state.partition_index)
+                if not is_here and broker.log(partition) is None:
                     return True
         return False
 

@@ -620,8 +620,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         (
             Edit(
                 "broker/log/loader.py",
-                "batch.crc_is_valid() or facts.last_offset < facts.base_offset:",
-                "batch.size or facts.last_offset < facts.base_offset:",
+                "if not batch.crc_is_valid():",
+                "if not batch.size:",
             ),
         ),
         family="power",
@@ -894,7 +894,7 @@ MUTATIONS: tuple[Mutation, ...] = (
                 "        what = 0\n",
             ),
         ),
-        family="isr",
+        family="dropped",
     ),
     # -- sessions ----------------------------------------------------------------------------------
     Mutation(
