@@ -8,6 +8,7 @@ from what was read.
 """
 
 import logging
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -471,8 +472,9 @@ class _Doubt:
     """A batch that may be damaged where no checksum covers it; the next one tells.
 
     A gap in the offsets, as compaction leaves, is right when the next batch lies behind it; a leader
-    epoch that nobody knew when the next one does not fall below it.  One that falls below its
-    predecessor's is right when the next one stays there, as after ZooKeeper was set back.
+    epoch that nobody knew, or only from later on, when the next one does not fall below it.  One that
+    falls below its predecessor's is right when the next one stays there, as after ZooKeeper was set
+    back.
     """
 
     located: Located
@@ -514,7 +516,7 @@ class _SegmentRecovery:
         """`epochs` are those known so far; the file may lack the newest."""
         self._segment = segment
         self._config = config
-        self._known_epochs = frozenset(epoch for epoch, _ in epochs)
+        self._epoch_starts = dict(epochs)
         self._epoch = max((e for e, start in epochs if start <= segment.base_offset), default=-1)
         self._following = following
         self._producers = producers
@@ -531,39 +533,59 @@ class _SegmentRecovery:
         since_index = 0
         highest, highest_offset = -1, segment.base_offset
         file_size = segment.size
-        try:
-            for located, facts in self._credible():
-                batch = located.batch
-                if not self._in_range(facts.base_offset, facts.last_offset):
-                    _logger.warning(
-                        "a batch %d..%d does not belong into segment=%s, which is emptied",
-                        facts.base_offset,
-                        facts.last_offset,
-                        segment.path,
-                    )
-                    return self._empty(file_size)
-                if facts.max_timestamp > highest:
-                    highest, highest_offset = facts.max_timestamp, facts.last_offset
-                if since_index > config.index_interval_bytes:
-                    segment.index.append(facts.last_offset, located.position)
-                    segment.time_index.maybe_append(highest, highest_offset)
-                    since_index = 0
-                since_index += facts.size
-                self._assign_epoch(batch)
-                if batch.producer_id > -1 and isinstance(batch, RecordBatch):
-                    completed = self._producers.update(batch)
-                    if completed is not None and completed.aborted:
-                        segment.txn_index.append(self._producers.aborted_entry(completed))
-                valid = located.position + facts.size
-                self.end_offset = facts.last_offset + 1
-        except CorruptBatch as error:
-            _logger.warning("segment=%s is damaged: %s", segment.path, error)
+        for located, facts in self._credible():
+            batch = located.batch
+            if facts.max_timestamp > highest:
+                highest, highest_offset = facts.max_timestamp, facts.last_offset
+            if since_index > config.index_interval_bytes:
+                segment.index.append(facts.last_offset, located.position)
+                segment.time_index.maybe_append(highest, highest_offset)
+                since_index = 0
+            since_index += facts.size
+            self._assign_epoch(batch)
+            if batch.producer_id > -1 and isinstance(batch, RecordBatch):
+                completed = self._producers.update(batch)
+                if completed is not None and completed.aborted:
+                    segment.txn_index.append(self._producers.aborted_entry(completed))
+            valid = located.position + facts.size
+            self.end_offset = facts.last_offset + 1
         segment.set_max_timestamp(highest, highest_offset)
         if valid < file_size:
             segment.cut_file(valid)
         segment.become_inactive()
         self._producers.map_end_offset = self.end_offset
         return file_size - valid
+
+    def _sound(self) -> Iterator[tuple[Located, BatchFacts]]:
+        """The batches up to the first that is damaged whatever is around it."""
+        try:
+            for located in self._segment.iterate():
+                facts = read_facts(located.batch)
+                problem = self._problem(located.batch, facts)
+                if problem is not None:
+                    _logger.warning(
+                        "segment=%s is damaged: a batch at byte %d %s",
+                        self._segment.path,
+                        located.position,
+                        problem,
+                    )
+                    break
+                yield located, facts
+            else:
+                return
+        except CorruptBatch as error:
+            _logger.warning("segment=%s is damaged: %s", self._segment.path, error)
+        self._following = None  # the log ends here
+
+    def _problem(self, batch: AnyBatch, facts: BatchFacts) -> str | None:
+        first, last = facts.base_offset, facts.last_offset
+        if not batch.crc_is_valid():
+            return "has another checksum"
+        if last < first or last - self._segment.base_offset > MAX_RELATIVE_OFFSET:
+            return f"claims offsets {first} to {last}"
+        if batch.magic >= 2 and batch.partition_leader_epoch < -1:
+            return f"claims leader epoch {batch.partition_leader_epoch}"
+        return None
 
     def _credible(self) -> Iterator[tuple[Located, BatchFacts]]:
         """The batches up to the first that is damaged.
@@ -573,11 +595,7 @@ class _SegmentRecovery:
         """
         end_offset = self._segment.base_offset
         doubt: _Doubt | None = None
-        for located in self._segment.iterate():
-            facts = read_facts(located.batch)
-            if not located.batch.crc_is_valid() or facts.last_offset < facts.base_offset:
-                self._following = None
-                break
+        for located, facts in self._sound():
             epoch = epoch_of(located.batch)
             if doubt is not None:
                 if doubt.is_refuted_by(facts.base_offset, epoch):
@@ -589,7 +607,8 @@ class _SegmentRecovery:
             if facts.base_offset < end_offset:
                 return
             leaves_gap = facts.base_offset > end_offset
-            raises_epoch = epoch > self._epoch and epoch not in self._known_epochs
+            begun = self._epoch_starts.get(epoch, sys.maxsize) <= facts.base_offset
+            raises_epoch = epoch > self._epoch and not begun
             if leaves_gap or raises_epoch or 0 <= epoch < self._epoch:
                 doubt = _Doubt(located, facts, epoch, self._epoch, leaves_gap, raises_epoch)
             else:
@@ -627,19 +646,6 @@ class _SegmentRecovery:
             doubt.epoch,
             self._segment.path,
         )
-
-    def _in_range(self, first: int, last: int) -> bool:
-        base = self._segment.base_offset
-        return base <= first and last - base <= MAX_RELATIVE_OFFSET
-
-    def _empty(self, file_size: int) -> int:
-        segment = self._segment
-        self._producers.map_end_offset = -1  # fed with batches that do not count
-        self.end_offset = segment.base_offset
-        segment.cut_file(0)
-        segment.create_files(self._config.segment_index_bytes)
-        segment.become_inactive()
-        return file_size
 
 
 def _offset(name: str, suffix: str) -> int | None:

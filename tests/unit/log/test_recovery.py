@@ -128,7 +128,7 @@ def with_epochs(*epochs: int) -> World:
     return world
 
 
-@pytest.mark.parametrize("wrong", [4, 5, 9, 1 << 30, 2, 1, 0])
+@pytest.mark.parametrize("wrong", [4, 5, 9, 1 << 30, 3 + (1 << 31), 2, 1, 0])
 @pytest.mark.parametrize("number", [2, 3, 4])
 def test_a_damaged_leader_epoch_ends_the_log_before_it(wrong: int, number: int) -> None:
     world = with_epochs(1, 3, 3, 3, 3, 3)
@@ -141,11 +141,67 @@ def test_a_damaged_leader_epoch_ends_the_log_before_it(wrong: int, number: int) 
     assert again.leader_epochs == [(1, 0), (3, 1), (4, number)]
 
 
-@pytest.mark.parametrize("wrong", [2, 1, 0])
+@pytest.mark.parametrize("wrong", [2, 1, 0, 3 + (1 << 31)])
 def test_a_last_batch_of_an_older_epoch_is_damaged(wrong: int) -> None:
     world = with_epochs(1, 3, 3)
     spoil_epoch(world, 2, wrong)
     assert world.load().log_end_offset == 2
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_damaged_epoch_is_found_where_the_file_knows_it_from_later_on(number: int) -> None:
+    world = with_epochs(0, 0, 0, 0, 1, 1)
+    spoil_epoch(world, number, 1)
+    again = world.load()
+    assert again.log_end_offset == number
+    assert again.leader_epochs == [(0, 0)]
+
+
+def spoil_last(world: World, how: str) -> None:
+    """Damage the last batch where recovery finds it by the batch alone."""
+    data = bytearray(world.disk.read_file(f"{STEM}.log"))
+    position = following = 0
+    while following < len(data):
+        position = following
+        following += int.from_bytes(data[position + 8 : position + 12], "big") + 12
+    match how:
+        case "short":
+            data[position + 8 : position + 12] = (3).to_bytes(4, "big")
+        case "long":
+            data[position + 8 : position + 12] = (30_000).to_bytes(4, "big")
+        case "magic":
+            data[position + 16] = 3
+        case "checksum":
+            data[position + 17] ^= 1
+        case "epoch":
+            data[position + 12] ^= 0x80
+        case "far offset":
+            data[position + 3] ^= 1
+    put(world, f"{STEM}.log", bytes(data))
+
+
+DAMAGE = ["short", "long", "magic", "checksum", "epoch", "far offset"]
+
+
+@pytest.mark.parametrize("how", DAMAGE)
+def test_a_new_epoch_before_a_damaged_batch_is_kept(how: str) -> None:
+    world = with_epochs(1, 3, 3, 4, 4)
+    put(world, f"{PATH}/leader-epoch-checkpoint", b"0\n2\n1 0\n3 1\n")
+    spoil_last(world, how)
+    again = world.load()
+    assert again.log_end_offset == 4
+    assert again.leader_epochs == [(1, 0), (3, 1), (4, 3)]
+
+
+@pytest.mark.parametrize("how", DAMAGE)
+def test_a_gap_before_a_damaged_batch_of_a_compacted_log_is_kept(how: str) -> None:
+    world = World()
+    settings_ = config(cleanup_policy="compact")
+    log = world.load(settings_)
+    for offset in (0, 3, 9, 12):
+        log.append_as_follower(batch("v", base_offset=offset, key=b"k", epoch=2))
+    spoil_last(world, how)
+    assert [o for o, _ in contents(world.load(settings_))] == [0, 3, 9]
 
 
 def test_a_new_epoch_is_believed_without_the_file() -> None:
@@ -279,7 +335,19 @@ def test_orphans_are_removed() -> None:
     ]
 
 
-def test_a_batch_outside_its_segment_empties_it() -> None:
+@pytest.mark.parametrize("wrong", [5 + (1 << 31), 5 + (1 << 40), 5 + (1 << 62)])
+def test_a_last_batch_far_outside_its_segment_costs_nothing_before_it(wrong: int) -> None:
+    """Even where gaps are believed: everything in the segment was given up for it once."""
+    world = World()
+    settings_ = config(cleanup_policy="compact")
+    log = world.load(settings_)
+    for offset in range(6):
+        log.append_as_follower(batch("v", base_offset=offset, key=b"k"))
+    spoil_base_offset(world, 5, wrong)
+    assert [o for o, _ in contents(world.load(settings_))] == [0, 1, 2, 3, 4]
+
+
+def test_a_first_batch_outside_its_segment_is_cut() -> None:
     world = World()
     log = world.load()
     append(log, "a")
