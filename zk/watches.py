@@ -33,7 +33,8 @@ class WatchSet:
         self._data: dict[str, Handler] = {}
         self._children: dict[str, Handler] = {}
         self._told: set[tuple[bool, str]] = set()
-        self._expired = False
+        # Nobody tells it of an end that came before it was made.
+        self._expired = zk.state is SessionState.EXPIRED
         zk.add_listener(self._state_changed)
 
     def on_change(self, path: str, handler: Handler) -> None:

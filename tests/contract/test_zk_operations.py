@@ -699,6 +699,20 @@ def test_watch_sets_lose_nothing(world: World, zk: ZkClient) -> None:
     assert len(calls) == 3
 
 
+def test_a_watch_set_made_while_the_session_is_gone_hears_of_the_next(
+    world: World, zk: ZkClient
+) -> None:
+    """A broker whose session ends during its start makes what it follows with before it has another."""
+    world.expire(zk)
+    world.run_until(lambda: zk.state is SessionState.EXPIRED)
+    calls: list[str] = []
+    watches = WatchSet(zk, LOG)
+    watches.on_change("/feature", lambda: calls.append("feature"))
+    world.run(zk.reconnect())
+    world.run_until(lambda: calls == ["feature"])
+    watches.close()
+
+
 def test_notification_listener(world: World, zk: ZkClient, elected: Elected) -> None:
     seen: list[str] = []
 

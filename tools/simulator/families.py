@@ -691,6 +691,15 @@ def _start(random: SimRandom) -> Scenario:
             (50, 2500),
             after_ms=random.randrange(1, 40),
         ),
+        lambda: _fault(
+            random,
+            "expire_at_start",
+            _broker(random),
+            duration_ms,
+            (50, 2500),
+            after_ms=random.randrange(1, 40),
+        ),
+        lambda: _fault(random, "crash", "controller", duration_ms, (2500, 5000)),
     )
     return Scenario(
         ClusterSpec(BROKERS, QUICK_LAG | QUICK_SESSIONS),

@@ -865,6 +865,19 @@ MUTATIONS: tuple[Mutation, ...] = (
         family="start",
     ),
     Mutation(
+        "watches-of-an-ended-session",
+        "seed 1586 of the general scenario",
+        "what is followed since the old session ended, before there is a new one, is never heard of",
+        (
+            Edit(
+                "zk/watches.py",
+                "        self._expired = zk.state is SessionState.EXPIRED\n",
+                "        self._expired = False\n",
+            ),
+        ),
+        family="start",
+    ),
+    Mutation(
         "high-watermark-not-told-again",
         "random histories: a follower kept an old high watermark for ever",
         "a fetch session does not tell the high watermark again in a new epoch or after a divergence",
