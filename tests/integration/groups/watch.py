@@ -423,6 +423,8 @@ class Party:
                 os.kill(member.process.pid, signal.SIGCONT)
             member.process.kill()
             member.process.wait()
+        for thread in self._threads:
+            thread.join(5)  # before the brokers go
 
 
 @contextlib.contextmanager
