@@ -31,7 +31,10 @@ def shared(request: pytest.FixtureRequest) -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def cluster(shared: Cluster) -> Iterator[Cluster]:
+def cluster(request: pytest.FixtureRequest, shared: Cluster) -> Iterator[Cluster]:
+    if getattr(request.node, "execution_count", 1) > 1:
+        # Run again by pytest-rerunfailures: what the first try made is in the way.
+        shared.reset()
     yield shared
     shared.mend()
 
