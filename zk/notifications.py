@@ -59,7 +59,13 @@ class NotificationListener:
 
         Errors of ZooKeeper are waited out.  Raises CancelledError when `stop` comes first.
         """
-        await ensure_path(self._zk, self._parent)
+        while True:
+            try:
+                await ensure_path(self._zk, self._parent)
+            except SessionExpired:
+                await sleep(self._clock, RETRY_S)
+                continue
+            break
         self._watches.on_children(self._parent, self._trigger)
         started: Deferred[None] = Deferred()
         self._started = started

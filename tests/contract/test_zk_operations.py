@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
+from twisted.internet.defer import Deferred
 
 from kafkalike.errors import DuplicateBrokerRegistration, TopicAlreadyExists
 from kafkalike.types import Endpoint, LeaderAndIsr, ReplicaAssignment, TopicPartition
@@ -746,6 +747,29 @@ def test_notification_listener(world: World, zk: ZkClient, elected: Elected) -> 
     world.run(configs.notify_change(zk, "topics/g"))
     world.run(other.exists("/"))
     assert len(seen) == 6
+
+
+def test_a_listener_that_starts_while_the_session_is_gone_waits_for_the_next(
+    world: World, zk: ZkClient, elected: Elected
+) -> None:
+    seen: list[str] = []
+
+    async def process(data: bytes | None, path: str) -> None:
+        seen.append(configs.decode_change(data, path))
+
+    other = world.client()
+    world.run(other.connect(10.0))
+    world.run(configs.notify_change(zk, "topics/a"))
+    world.expire(other)
+    world.run_until(lambda: other.state is SessionState.EXPIRED)
+    listener = NotificationListener(
+        other, world.clock, paths.CONFIG_CHANGES, paths.CONFIG_CHANGE_PREFIX, process, LOG
+    )
+    started = Deferred.fromCoroutine(listener.start())
+    world.run(other.reconnect())
+    world.run(started)
+    assert seen == ["topics/a"]
+    world.run(listener.stop())
 
 
 def test_old_notifications_are_purged(world: World, zk: ZkClient, elected: Elected) -> None:

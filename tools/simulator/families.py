@@ -846,7 +846,7 @@ def _dropped(random: SimRandom) -> Scenario:
 
 def _late_joins(random: SimRandom) -> Scenario:
     """A follower has come back and caught up; the leader's proposal to take it in is on a slow way.
-    Meanwhile the follower goes, or loses power and is back with less while the leader falls."""
+    Meanwhile the follower goes, or loses power and is back with less while all others fall."""
     faults: list[Fault] = []
     for begin_ms in (800, 13_000):
         back_ms = begin_ms + 2500
@@ -864,10 +864,12 @@ def _late_joins(random: SimRandom) -> Scenario:
         if random.random() < 0.4:
             faults.append(Fault(gone_ms, "stop", "follower", random.randrange(4000, 6000)))
         else:
+            fall_ms = gone_ms + random.randrange(3500, 6000)
             faults += [
-                Fault(gone_ms - 1, "cut", "leader|follower", 7000),
+                Fault(gone_ms - 1, "cut", "follower", 7000),
                 Fault(gone_ms, "power", "follower", 50, {"always": True}),
-                Fault(gone_ms + random.randrange(3500, 6000), "zk_expire", "leader"),
+                Fault(fall_ms, "zk_expire", "leader"),
+                Fault(fall_ms + 10, "crash", "leader", 2500),  # the next one
             ]
     return Scenario(
         ClusterSpec(

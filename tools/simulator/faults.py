@@ -79,10 +79,16 @@ class Trouble:
             if broker.zk is not None:
                 broker.zk.heal()
                 broker.zk.restore_connection()
-            if broker.has_offline_dir:
-                broker.restart()  # a directory that failed stays away for this life
-            elif broker is not self._shorter:
+            if broker is not self._shorter:
                 broker.start()
+            self._give_back_dirs(broker)
+
+    def _give_back_dirs(self, broker: SimBroker) -> None:
+        """A directory that failed stays away for this life of its broker, which may be starting."""
+        if broker.has_offline_dir:
+            broker.restart()
+        elif not broker.is_running:
+            self._world.clock.call_later(_POLL_S, self._give_back_dirs, broker)
 
     # -- targets -------------------------------------------------------------------------------
 

@@ -318,6 +318,11 @@ MUTATIONS: tuple[Mutation, ...] = (
                 "ineligible = [broker_id for broker_id in new.isr if live is None]",
             ),
             Edit(
+                "controller/isr.py",
+                "if b not in current.isr and epoch != context.broker_epoch(b)",
+                "if b not in current.isr and epoch < -1",
+            ),
+            Edit(
                 _PARTITION,
                 "            and replica.log_end_offset >= self.leader_epoch_start_offset\n"
                 "            and self._world.is_alive(replica.broker_id)\n",
