@@ -19,6 +19,7 @@ from typing import Any, Final, get_args, get_origin, get_type_hints
 from twisted.internet.error import CannotListenError
 from twisted.web.http import (
     BAD_REQUEST,
+    FORBIDDEN,
     GATEWAY_TIMEOUT,
     INTERNAL_SERVER_ERROR,
     NOT_ALLOWED,
@@ -209,7 +210,14 @@ class _Root(Resource):
             request.setHeader(b"allow", ", ".join(allowed).encode())
             text = f"{verb or '/'}: expected {' or '.join(allowed)}, found {method}"
             return _send(request, NOT_ALLOWED, {"error": text})
-        return self._post(request) if method == "POST" else self._get(request)
+        if method != "POST":
+            return self._get(request)
+        origin = request.getHeader(b"origin")
+        if origin is not None:
+            # Only browsers send it, for a page that may come from anywhere.
+            text = f"not for web pages: found Origin {origin.decode(errors='replace')}"
+            return _send(request, FORBIDDEN, {"error": text})
+        return self._post(request)
 
     def _get(self, request: Request) -> Any:
         verb = _verb(request)

@@ -65,9 +65,11 @@ def test_ready_is_told_by_line_file_and_http(tmp_path: pathlib.Path) -> None:
         assert not any(is_alive(pid) for pid in pids)
 
 
-def http(url: str, method: str, body: bytes | None = None) -> tuple[int, Any, str | None]:
+def http(
+    url: str, method: str, body: bytes | None = None, **headers: str
+) -> tuple[int, Any, str | None]:
     """Status, answer and the Allow header."""
-    request = urllib.request.Request(url, data=body, method=method)
+    request = urllib.request.Request(url, data=body, method=method, headers=headers)
     try:
         with urllib.request.urlopen(request, timeout=30) as response:
             return response.status, json.loads(response.read() or b"null"), None
@@ -89,6 +91,8 @@ def test_only_post_acts() -> None:
             assert http(f"{control}/{verb}", "GET")[0::2] == (405, "POST")
         assert http(f"{control}/info", "DELETE")[0::2] == (405, asking)
         assert http(f"{control}/ready", "POST", b"{}")[0::2] == (405, "GET, HEAD")
+        status, answer, _ = http(f"{control}/kill?broker=1", "POST", Origin="http://web.example")
+        assert status == 403 and "http://web.example" in answer["error"]
         assert http(f"{control}/sing", "GET")[0] == 404
         for path in ("controller", "wait_brokers", "wait-controller?timeout_s=20", "topics"):
             assert http(f"{control}/{path}", "GET")[0] == 200
