@@ -9,6 +9,7 @@ from what was read.
 
 import logging
 import sys
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -383,7 +384,15 @@ class _Loader:
 
     def _assign_epoch(self, batch: AnyBatch) -> None:
         epoch = batch.partition_leader_epoch
-        if batch.magic >= 2 and epoch >= 0 and (not self._epochs or epoch > self._epochs[-1][0]):
+        if batch.magic < 2 or epoch < 0:
+            return
+        newer = bisect_left(self._epochs, (epoch + 1, 0))
+        if newer < len(self._epochs) and self._epochs[newer][1] <= batch.base_offset:
+            # Cut once, and back: the cut never came to the disk, unlike the epochs that came after.
+            # With those this log would pass for the leader's (KIP-101).
+            self._epochs = self._epochs[:newer]
+            self._epochs_changed = True
+        if not self._epochs or epoch > self._epochs[-1][0]:
             cache = leader_epochs.LeaderEpochs(lambda: None)
             cache.load(self._epochs)
             cache.assign(epoch, batch.base_offset)
