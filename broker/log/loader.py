@@ -43,6 +43,8 @@ from .segment import BatchFacts, Located, LogSegment, read_facts
 _logger = logging.getLogger(__name__)
 
 _TMP: Final = ".tmp"
+_EPOCH_POSITION: Final = 12
+"""Of the leader epoch inside a batch of format 2."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -473,7 +475,7 @@ class _Loader:
 
 def epoch_of(batch: AnyBatch) -> int:
     """The leader epoch a batch claims, -1 for none."""
-    return max(batch.partition_leader_epoch, -1) if batch.magic >= 2 else -1
+    return batch.partition_leader_epoch if batch.magic >= 2 else -1
 
 
 @dataclass(slots=True, frozen=True)
@@ -496,12 +498,14 @@ class _Doubt:
 
     @property
     def lowers_epoch(self) -> bool:
-        return 0 <= self.epoch < self.believed_epoch
+        return self.epoch != -1 and self.epoch < self.believed_epoch
 
-    def is_refuted_by(self, base_offset: int, epoch: int) -> bool:
-        """Whether the next batch, with these claims, contradicts it."""
-        if self.leaves_gap and base_offset <= self.facts.last_offset:
-            return True
+    def has_wrong_offset(self, base_offset: int) -> bool:
+        """Whether the next batch, with this base offset, contradicts its offsets."""
+        return self.leaves_gap and base_offset <= self.facts.last_offset
+
+    def has_wrong_epoch(self, epoch: int) -> bool:
+        """Whether the next batch, of this leader epoch, contradicts its epoch."""
         if epoch < 0:
             return False
         return (self.raises_epoch and epoch < self.epoch) or (
@@ -592,8 +596,6 @@ class _SegmentRecovery:
             return "has another checksum"
         if last < first or last - self._segment.base_offset > MAX_RELATIVE_OFFSET:
             return f"claims offsets {first} to {last}"
-        if batch.magic >= 2 and batch.partition_leader_epoch < -1:
-            return f"claims leader epoch {batch.partition_leader_epoch}"
         return None
 
     def _credible(self) -> Iterator[tuple[Located, BatchFacts]]:
@@ -607,35 +609,67 @@ class _SegmentRecovery:
         for located, facts in self._sound():
             epoch = epoch_of(located.batch)
             if doubt is not None:
-                if doubt.is_refuted_by(facts.base_offset, epoch):
-                    self._tell_of(doubt)
+                settled = self._settle(doubt, facts.base_offset, epoch)
+                if settled is None:
                     return
-                yield doubt.located, doubt.facts
-                self._believe(doubt.epoch)
+                yield settled, doubt.facts
+                self._believe(epoch_of(settled.batch))
                 doubt = None
             if facts.base_offset < end_offset:
                 return
             leaves_gap = facts.base_offset > end_offset
             begun = self._epoch_starts.get(epoch, sys.maxsize) <= facts.base_offset
             raises_epoch = epoch > self._epoch and not begun
-            if leaves_gap or raises_epoch or 0 <= epoch < self._epoch:
+            if leaves_gap or raises_epoch or (epoch != -1 and epoch < self._epoch):
                 doubt = _Doubt(located, facts, epoch, self._epoch, leaves_gap, raises_epoch)
             else:
                 yield located, facts
                 self._believe(epoch)
             end_offset = facts.last_offset + 1
         if doubt is not None:
-            if self._is_believed_at_the_end(doubt):
-                yield doubt.located, doubt.facts
-            else:
-                self._tell_of(doubt)
+            settled = self._settle_last(doubt)
+            if settled is not None:
+                yield settled, doubt.facts
+
+    def _settle(self, doubt: _Doubt, base_offset: int, epoch: int) -> Located | None:
+        """The batch as the next one, with these claims, proves it; None where it is damaged."""
+        if not doubt.has_wrong_offset(base_offset):
+            if not doubt.has_wrong_epoch(epoch):
+                return doubt.located
+            mended = self._mend_epoch(doubt, epoch)
+            if mended is not None:
+                return mended
+        self._tell_of(doubt)
+        return None
+
+    def _mend_epoch(self, doubt: _Doubt, next_epoch: int) -> Located | None:
+        """Write the right leader epoch into a batch that is whole but for it; None when it is unknown.
+
+        It lies between those of its neighbours.  Where these differ the epoch file tells.  To cut
+        the log here would cost all that follows, and a partition may have no other replica.
+        """
+        believed, base_offset = doubt.believed_epoch, doubt.facts.base_offset
+        told = max((e for e, at in self._epoch_starts.items() if at <= base_offset), default=-1)
+        epoch = believed if believed == next_epoch else told
+        if not max(believed, 0) <= epoch <= next_epoch:
+            return None
+        segment, position = self._segment, doubt.located.position
+        _logger.warning(
+            "a batch at offset %d claimed leader epoch %d, it has %d segment=%s",
+            base_offset,
+            doubt.epoch,
+            epoch,
+            segment.path,
+        )
+        segment.file.pwrite(epoch.to_bytes(4, "big"), position + _EPOCH_POSITION)
+        return next(segment.iterate(position, position + doubt.facts.size))
 
     def _believe(self, epoch: int) -> None:
         if epoch >= 0:
             self._epoch = epoch
 
-    def _is_believed_at_the_end(self, doubt: "_Doubt") -> bool:
-        """Whether a doubtful batch counts that is the last of its segment.
+    def _settle_last(self, doubt: _Doubt) -> Located | None:
+        """As `_settle`, of the last batch of its segment.
 
         At the end of a log that is not compacted no gap is believed: the log would seem to go on far
         beyond its records.  A new epoch is: a leader that is killed may not have written it down.
@@ -644,9 +678,12 @@ class _SegmentRecovery:
             with suppress(CorruptBatch):
                 located = next(self._following.iterate(), None)
                 if located is not None and located.batch.crc_is_valid():
-                    base_offset = located.batch.base_offset
-                    return not doubt.is_refuted_by(base_offset, epoch_of(located.batch))
-        return not doubt.lowers_epoch and (self._config.is_compacted or not doubt.leaves_gap)
+                    batch = located.batch
+                    return self._settle(doubt, batch.base_offset, epoch_of(batch))
+        if doubt.lowers_epoch or (doubt.leaves_gap and not self._config.is_compacted):
+            self._tell_of(doubt)
+            return None
+        return doubt.located
 
     def _tell_of(self, doubt: "_Doubt") -> None:
         _logger.warning(

@@ -130,15 +130,45 @@ def with_epochs(*epochs: int) -> World:
 
 @pytest.mark.parametrize("wrong", [4, 5, 9, 1 << 30, 3 + (1 << 31), 2, 1, 0])
 @pytest.mark.parametrize("number", [2, 3, 4])
-def test_a_damaged_leader_epoch_ends_the_log_before_it(wrong: int, number: int) -> None:
+def test_a_damaged_leader_epoch_between_equal_ones_is_mended(wrong: int, number: int) -> None:
+    """To cut there would cost acknowledged records where there is one replica."""
     world = with_epochs(1, 3, 3, 3, 3, 3)
+    whole = world.disk.read_file(f"{STEM}.log")
     spoil_epoch(world, number, wrong)
     again = world.load()
-    assert again.log_end_offset == number
+    assert again.log_end_offset == 6
     assert again.leader_epochs == [(1, 0), (3, 1)]
-    append(again, "after", epoch=4)
-    assert [o for o, _ in contents(again)] == list(range(number + 1))
-    assert again.leader_epochs == [(1, 0), (3, 1), (4, number)]
+    assert world.disk.read_file(f"{STEM}.log") == whole
+
+
+@pytest.mark.parametrize(("number", "wrong"), [(2, 7), (3, 9), (3, 3 + (1 << 31)), (3, 1)])
+def test_a_damaged_leader_epoch_between_others_is_mended_by_the_file(
+    number: int, wrong: int
+) -> None:
+    world = with_epochs(1, 3, 3, 4, 6, 6)
+    whole = world.disk.read_file(f"{STEM}.log")
+    spoil_epoch(world, number, wrong)
+    assert world.load().leader_epochs == [(1, 0), (3, 1), (4, 3), (6, 4)]
+    assert world.disk.read_file(f"{STEM}.log") == whole
+    spoil_epoch(world, number, 1 << 30)
+    put(world, f"{PATH}/leader-epoch-checkpoint", b"0\n0\n")
+    assert world.load().log_end_offset == number, "nobody knows which it was"
+
+
+@pytest.mark.parametrize("wrong", [5, 1 << 30])
+def test_what_follows_a_damaged_last_epoch_is_not_lost_at_the_next_recovery(wrong: int) -> None:
+    """At the end of a log it is taken for a new one; the next leader's records prove it wrong."""
+    world = with_epochs(1, 3, 3)
+    whole = world.disk.read_file(f"{STEM}.log")
+    spoil_epoch(world, 2, wrong)
+    again = world.load()
+    assert again.log_end_offset == 3
+    append(again, "acknowledged", epoch=4)
+    again.close()
+    again = world.load()
+    assert [o for o, _ in contents(again)] == [0, 1, 2, 3]
+    assert again.leader_epochs == [(1, 0), (3, 1), (4, 3)]
+    assert world.disk.read_file(f"{STEM}.log").startswith(whole)
 
 
 @pytest.mark.parametrize("wrong", [2, 1, 0, 3 + (1 << 31)])
@@ -151,10 +181,10 @@ def test_a_last_batch_of_an_older_epoch_is_damaged(wrong: int) -> None:
 @pytest.mark.parametrize("number", [1, 2])
 def test_a_damaged_epoch_is_found_where_the_file_knows_it_from_later_on(number: int) -> None:
     world = with_epochs(0, 0, 0, 0, 1, 1)
+    whole = world.disk.read_file(f"{STEM}.log")
     spoil_epoch(world, number, 1)
-    again = world.load()
-    assert again.log_end_offset == number
-    assert again.leader_epochs == [(0, 0)]
+    assert world.load().leader_epochs == [(0, 0), (1, 4)]
+    assert world.disk.read_file(f"{STEM}.log") == whole
 
 
 def spoil_last(world: World, how: str) -> None:
@@ -233,9 +263,18 @@ def test_a_damaged_leader_epoch_at_the_end_of_a_segment() -> None:
         append(log, f"v{n}" * 30, epoch=3)
     log.close()
     assert len(log.segments) == 4
+    whole = world.disk.read_file(f"{STEM}.log")
     spoil_epoch(world, 0, 9)
-    again = world.load(settings_)
-    assert again.log_end_offset == 0
+    put(world, f"{PATH}/leader-epoch-checkpoint", b"0\n0\n")
+    assert world.load(settings_).log_end_offset == 0, "nobody knows which it was"
+    world = World()
+    log = world.load(settings_)
+    for n in range(4):
+        append(log, f"v{n}" * 30, epoch=3)
+    log.close()
+    spoil_epoch(world, 0, 9)
+    assert world.load(settings_).log_end_offset == 4
+    assert world.disk.read_file(f"{STEM}.log") == whole
 
 
 def test_gaps_of_compaction_are_kept_to_the_end() -> None:
