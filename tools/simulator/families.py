@@ -844,6 +844,24 @@ def _dropped(random: SimRandom) -> Scenario:
     )
 
 
+def _cut_and_back(random: SimRandom) -> Scenario:
+    """Deposed leaders cut their tails; then power is lost, and with it perhaps the cut."""
+    duration_ms = 14_000
+    faults = _some(
+        random,
+        random.randint(5, 8),
+        lambda: _tail(random, duration_ms - 3000),
+        lambda: _fault(random, "power", _broker(random), duration_ms, (100, 1000)),
+    )
+    return Scenario(
+        ClusterSpec(BROKERS, QUICK_LAG | QUICK_SESSIONS),
+        (_topic(2, min_insync_replicas="1"),),
+        (_plain(acks=[1, -1], interval_ms=80),),
+        faults,
+        duration_ms,
+    )
+
+
 def _late_joins(random: SimRandom) -> Scenario:
     """A follower has come back and caught up; the leader's proposal to take it in is on a slow way.
     Meanwhile the follower goes, or loses power and is back with less while all others fall."""
@@ -907,6 +925,7 @@ FAMILIES: Final[Mapping[str, Callable[[SimRandom], Scenario]]] = {
     "lost-answers": _lost_answers,
     "late-joins": _late_joins,
     "dropped": _dropped,
+    "cut-and-back": _cut_and_back,
     "recreated": _recreated,
     "late-syncs": _late_syncs,
     "lonely": _lonely,

@@ -313,6 +313,7 @@ class Churn(BaseWorkload):
     def stalled(self, since_s: float) -> str | None:
         admin = self.clients[0]
         assert isinstance(admin, ChurningAdmin)
+        admin.must_show = True
         if admin.last_yes_s < since_s:
             return f"{admin.name} gets nothing done"
         return None
@@ -348,6 +349,8 @@ class ChurningAdmin(Admin):
         self._writers: dict[str, Producer] = {}
         self._ports = ports
         self.last_yes_s = -1.0
+        self.must_show = False
+        """Whether chance may no more draw acts that cannot succeed."""
 
     async def run(self) -> None:
         await self.refresh()
@@ -367,7 +370,10 @@ class ChurningAdmin(Admin):
             "move-own": self._move_own,
             "trim": self._trim,
         }
-        return bool(await acts[self._acts[self.random.randrange(len(self._acts))]]())
+        name = self._acts[self.random.randrange(len(self._acts))]
+        if self.must_show and "topic" in self._acts:
+            name = "topic"
+        return bool(await acts[name]())
 
     async def _create_or_delete(self) -> bool:
         name = self._names[self.random.randrange(len(self._names))]

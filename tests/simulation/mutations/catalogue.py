@@ -870,6 +870,20 @@ MUTATIONS: tuple[Mutation, ...] = (
         family="start",
     ),
     Mutation(
+        "epochs-of-records-that-were-cut",
+        "seed 41 of the family late-joins",
+        "records that were cut and are back after a power loss pass for those of the newer epoch",
+        (
+            Edit(
+                "broker/log/loader.py",
+                "        if newer < len(self._epochs) and self._epochs[newer][1] <="
+                " batch.base_offset:\n",
+                "        if False:\n",
+            ),
+        ),
+        family="cut-and-back",
+    ),
+    Mutation(
         "watches-of-an-ended-session",
         "seed 1586 of the general scenario",
         "what is followed since the old session ended, before there is a new one, is never heard of",
