@@ -236,12 +236,20 @@ class Evidence:
 
     @cached_property
     def ledger(self) -> list[LedgerEntry]:
-        """Every loss that any broker wrote down."""
+        """Every loss by truncation that any broker wrote down.
+
+        What a leader found missing at its start is not among them: that it had lost something says
+        nothing about why it was elected all the same.
+        """
         found = []
         for broker, files in sorted(self.disks.items()):
             for path, data in sorted(files.items()):
                 if _LEDGER.search(path):
-                    found += [_ledger_entry(broker, line) for line in _lines(data)]
+                    found += [
+                        _ledger_entry(broker, line)
+                        for line in _lines(data)
+                        if line["bytes"] is not None
+                    ]
         return found
 
     def ledger_of(self, partition: TopicPartition) -> list[LedgerEntry]:

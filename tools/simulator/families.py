@@ -887,8 +887,9 @@ def _late_joins(random: SimRandom) -> Scenario:
                 Fault(gone_ms - 1, "cut", "follower", 7000),
                 Fault(gone_ms, "power", "follower", 50, {"always": True}),
                 Fault(fall_ms, "zk_expire", "leader"),
-                Fault(fall_ms + 10, "crash", "leader", 2500),  # the next one
             ]
+            if random.random() < 0.4:
+                faults.append(Fault(fall_ms + 10, "crash", "leader", 2500))  # the next one
     return Scenario(
         ClusterSpec(
             BROKERS, {"replica.lag.time.max.ms": "10000", "zookeeper.session.timeout.ms": "2000"}
