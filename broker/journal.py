@@ -239,7 +239,7 @@ class Journal:
         """Keep a Loss (`replica/values.py`): it is in the page cache when this returns."""
         self._losses.mark()
         self._lost_offsets.mark(loss.end_offset - loss.first_offset)
-        self._lost_bytes.mark(loss.bytes)
+        self._lost_bytes.mark(loss.bytes or 0)
         try:
             self._ledger.append(encode(self._broker_id, [(loss.time_ms, loss)]))
         except StorageError as error:

@@ -225,10 +225,12 @@ class Node:
 
     async def _look_at_logs(self) -> None:
         """What they are now, beside what ZooKeeper says of them, goes into the registration."""
+        logs = self._parts.logs
+        shortened = logs.shortened_logs()
+        self._replicas.note_shortened_logs(shortened)
         if not self.config.own.kafkalike_last_replica_defence:
             return
-        logs = self._parts.logs
-        shorter = {tp: end for tp, end in logs.shortened_logs().items() if self._may_be_safer(tp)}
+        shorter = {tp: end for tp, end in shortened.items() if self._may_be_safer(tp)}
         standing = await read_standing(
             self.zk,
             self.config.broker_id,

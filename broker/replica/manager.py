@@ -158,6 +158,9 @@ class ReplicaManager:
         self._loss_ledger = loss_ledger
         self._listeners: list[RoleListener] = []
         self._failed_dirs: set[str] = set()
+        self._shortened: dict[TopicPartition, tuple[Log, int, int]] = {}
+        """Logs too short since the start, until they have a role; with the high watermark they had
+        and their latest epoch then."""
         self._alive: frozenset[int] = frozenset()
         """The brokers of the last UpdateMetadata."""
         self._shrink_timer: Timer | None = None
@@ -321,6 +324,17 @@ class ReplicaManager:
                 if self._wakeups.delete_records.watches(partition.topic_partition):
                     self._wakeups.changed(partition, Changed.LOG_START)
 
+    def note_shortened_logs(self, marks: Mapping[TopicPartition, int]) -> None:
+        """Logs that end below the high watermark they had before this start.
+
+        Whoever follows fetches the rest again; whoever leads has lost it, and that is recorded.
+        """
+        for topic_partition, mark in marks.items():
+            log = self._logs.get_log(topic_partition)
+            if log is not None:
+                epoch = log.latest_epoch
+                self._shortened[topic_partition] = log, mark, NO_EPOCH if epoch is None else epoch
+
     def on_role_change(self, listener: RoleListener) -> None:
         """Be told after each order: new leaders, new followers, stopped replicas."""
         self._listeners.append(listener)
@@ -339,9 +353,34 @@ class ReplicaManager:
     def _after_order(self, changes: RoleChanges) -> None:
         # Those who wait for a lost leadership are answered before a later order may give it back.
         self._wakeups.drain()
+        if self._shortened:
+            self._settle_shortened(changes)
         if changes.leaders or changes.followers or changes.stopped:
             for listener in self._listeners:
                 listener(changes)
+
+    def _settle_shortened(self, changes: RoleChanges) -> None:
+        for stopped in changes.stopped:
+            self._shortened.pop(stopped.topic_partition, None)
+        for partition in changes.followers:
+            self._shortened.pop(partition.topic_partition, None)
+        for partition in changes.leaders:
+            log, mark, epoch = self._shortened.pop(partition.topic_partition, (None, 0, NO_EPOCH))
+            if log is None or log is not partition.log or log.log_end_offset >= mark:
+                continue
+            self._record_loss(
+                Loss(
+                    topic_partition=partition.topic_partition,
+                    old_leader_epoch=epoch,
+                    new_leader_epoch=partition.leader_epoch,
+                    first_offset=log.log_end_offset,
+                    end_offset=mark,
+                    bytes=None,
+                    producer_ids=(),
+                    time_ms=self._clock.now_ms(),
+                    log_end_offset=log.log_end_offset,
+                )
+            )
 
     # -- produce -------------------------------------------------------------------------------
 

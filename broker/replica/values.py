@@ -233,13 +233,14 @@ class StateChange:
 
 @dataclass(slots=True, frozen=True)
 class Loss:
-    """Records that were once below the high watermark of this replica and were truncated away.
+    """Records that were once below the high watermark of this replica and are gone.
 
     Offsets are [first_offset, end_offset), the end being the high watermark; `bytes` is what these
     take on disk, `producer_ids` those whose batches are in the range (without -1).  The log ended at
-    `log_end_offset`.  After an unclean stop the replica knows a high watermark of up to
-    replica.high.watermark.checkpoint.interval.ms before: records from there to the end of the log
-    may have been acknowledged too.
+    `log_end_offset`.  A replica that leads with a log which its start found too short does not know
+    what was there: `bytes` is None, no producer is named.  After an unclean stop the replica knows
+    a high watermark of up to replica.high.watermark.checkpoint.interval.ms before: records from
+    there to the end of the log may have been acknowledged too.
     """
 
     topic_partition: TopicPartition
@@ -247,7 +248,7 @@ class Loss:
     new_leader_epoch: int
     first_offset: int
     end_offset: int
-    bytes: int
+    bytes: int | None
     producer_ids: tuple[int, ...]
     time_ms: int
     log_end_offset: int = NO_OFFSET

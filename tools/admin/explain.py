@@ -239,6 +239,12 @@ def _state_change(entry: Entry) -> str:
 
 def _loss(entry: Entry) -> str:
     count = entry["end_offset"] - entry["first_offset"]
+    if entry["bytes"] is None:
+        return (
+            f"broker {entry['broker']}: HAS LOST offsets {entry['first_offset']} to"
+            f" {entry['end_offset'] - 1} ({count}) before its start, and leads in epoch"
+            f" {entry['new_leader_epoch']}"
+        )
     return (
         f"broker {entry['broker']}: LOSES offsets {entry['first_offset']} to"
         f" {entry['end_offset'] - 1} ({count}, {entry['bytes']} bytes) below its high watermark,"

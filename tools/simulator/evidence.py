@@ -248,7 +248,7 @@ class Evidence:
                     found += [
                         _ledger_entry(broker, line)
                         for line in _lines(data)
-                        if line["bytes"] is not None
+                        if line.get("bytes", 0) is not None
                     ]
         return found
 

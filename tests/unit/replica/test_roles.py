@@ -1,5 +1,6 @@
 """LeaderAndIsr and StopReplica: every check, every version (reference: replication 2, 3)."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -423,3 +424,42 @@ def test_every_change_of_role_is_in_the_journal(broker: Broker) -> None:
         ("stopped", 2, 1, ()),
         ("deleted", 2, 1, ()),
     ]
+
+
+def after_a_disk_lost_its_end(root: Path) -> Broker:
+    """A broker whose log of T0 had three records below its high watermark, and has one."""
+    broker = Broker(1, root, FakeClock())
+    broker.know(1, 2)
+    broker.lead()
+    for value in ("a", "b", "c"):
+        result_of(broker.produce(value))
+    assert broker.log().high_watermark == 3
+    result_of(broker.logs.checkpoint_high_watermarks())
+    path = Path(broker.log().segments[0].file.path)
+    size = path.stat().st_size
+    again = root / "again"
+    shutil.copytree(root / "d0", again / "d0")
+    copy = again / "d0" / path.relative_to(root / "d0")
+    copy.write_bytes(copy.read_bytes()[: size // 3])
+    back = Broker(1, again, FakeClock())
+    back.know(1, 2)
+    assert back.logs.shortened_logs() == {T0: 3}
+    back.replicas.note_shortened_logs(back.logs.shortened_logs())
+    return back
+
+
+def test_a_leader_whose_log_was_cut_at_its_start_admits_the_loss(tmp_path: Path) -> None:
+    broker = after_a_disk_lost_its_end(tmp_path)
+    broker.lead(epoch=4)
+    (loss,) = broker.losses
+    assert (loss.topic_partition, loss.old_leader_epoch, loss.new_leader_epoch) == (T0, 0, 4)
+    assert (loss.first_offset, loss.end_offset, loss.bytes, loss.producer_ids) == (1, 3, None, ())
+    broker.lead(epoch=5)
+    assert len(broker.losses) == 1
+
+
+def test_a_follower_whose_log_was_cut_at_its_start_has_lost_nothing(tmp_path: Path) -> None:
+    broker = after_a_disk_lost_its_end(tmp_path)
+    broker.order(leader=2, epoch=4, replicas=[1, 2])
+    broker.lead(epoch=5, replicas=[1, 2])
+    assert broker.losses == []
