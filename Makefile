@@ -8,15 +8,16 @@ BROKERS ?= 3
 PORT ?= 9092
 ARGS ?=
 
-.PHONY: up test chaos lint bench bench-vs-kafka docs clean help
+.PHONY: up test chaos lint bench bench-vs-kafka clean help
 
 help:
-	@echo "make up      run a cluster of $(BROKERS) brokers on port $(PORT) and up, until Ctrl-C"
+	@echo "make up      run a cluster of $(BROKERS) brokers on port $(PORT) and up, until Ctrl-C (PORT=19092, ARGS='--control-port 8099')"
 	@echo "make test    run all tests (ARGS='-k name' to choose)"
 	@echo "make chaos   break a cluster 200 times and check what is left (ARGS='--seed 7 --events 80')"
 	@echo "make lint    ruff and mypy"
 	@echo "make bench   measure a cluster of its own; docs/benchmarks.md says how to read it"
 	@echo "make bench-vs-kafka   measure Apache Kafka beside it, on a quiet machine (ARGS=--three)"
+	@echo "make clean   remove .venv, caches, and .data with the cluster of make up"
 
 $(VENV)/run: setup.cfg pyproject.toml deploy/setup
 	deploy/setup venv $(VENV)

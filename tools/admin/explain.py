@@ -20,7 +20,11 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     )
     parser.add_argument("partition", metavar="TOPIC-PARTITION", help="for example orders-3")
     add_dir_flag(parser)
-    parser.add_argument("--at", metavar="TIME", help="the story until then, and the state at it")
+    parser.add_argument(
+        "--at",
+        metavar="TIME",
+        help="story until then, and state at it, such as 2024-05-01T12:30:00 (UTC)",
+    )
     parser.add_argument(
         "--all", action="store_true", help="also every step of the controller's state machines"
     )
