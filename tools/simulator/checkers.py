@@ -68,7 +68,7 @@ class EndChecker:
         self._files = files
 
     def observe(self, event: WorldEvent) -> None:
-        """Power losses are noted; else the evidence is looked at in the end."""
+        """Power losses that may cost records are noted; else the evidence is looked at in the end."""
         self._files.observe(event)
 
     def finish(self, world: "World") -> list[Violation]:
@@ -90,7 +90,7 @@ class _Files:
         self._power_losses: dict[int, None] = {}
 
     def observe(self, event: WorldEvent) -> None:
-        if event.kind == "crashed" and event.fields.get("lose_unsynced"):
+        if event.kind == "unsafe power loss":
             self._power_losses[event.fields["broker"]] = None
 
     def evidence(self, world: "World") -> Evidence:

@@ -112,7 +112,8 @@ class Evidence:
     znodes: Mapping[str, bytes | None] = field(default_factory=dict)
     znode_log: Sequence[Txn] = ()
     power_losses: Sequence[int] = ()
-    """Brokers whose machines lost power, perhaps with records."""
+    """Brokers whose machines lost power, perhaps with records that nobody else has: members of an ISR
+    at a moment that Kafka cannot bear."""
     start_ms: int = 0
     """Wall-clock time of virtual second 0."""
 

@@ -885,7 +885,7 @@ def _late_joins(random: SimRandom) -> Scenario:
             fall_ms = gone_ms + random.randrange(3500, 6000)
             faults += [
                 Fault(gone_ms - 1, "cut", "follower", 7000),
-                Fault(gone_ms, "power", "follower", 50, {"always": True}),
+                Fault(gone_ms, "power", "follower", 50, {"always": True, "torn_tail": False}),
                 Fault(fall_ms, "zk_expire", "leader"),
             ]
             if random.random() < 0.4:

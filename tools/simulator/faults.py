@@ -213,10 +213,13 @@ class Trouble:
         return forget
 
     def _lose_power(self, broker: SimBroker, fault: Fault) -> bool:
+        world = self._world
         always = bool(fault.args.get("always", False))
         if not broker.is_up or not (always or self._can_lose(broker)):
             self._world.trace("power stays on", broker=broker.id)
             return False
+        if always and any(broker.id in world.isr(partition) for partition in world.partitions()):
+            world.trace("unsafe power loss", broker=broker.id)
         broker.crash(
             lose_unsynced=True,
             torn_tail=bool(fault.args.get("torn_tail", True)),
