@@ -177,7 +177,11 @@ class BrokerConfig(BrokerKeys):
         self._check_served()
         self._check_group_protocols()
         self._check_listeners()
-        hosts = (self.zookeeper_connect_text or "").partition("/")[0]
+        if self.zookeeper_connect_text is None:
+            raise ConfigError(
+                "zookeeper.connect", "(none)", "it is required, as host:port[,host:port...][/chroot]"
+            )
+        hosts = self.zookeeper_connect_text.partition("/")[0]
         if not all(_is_host(host.strip()) for host in hosts.split(",")):
             raise ConfigError(
                 "zookeeper.connect",

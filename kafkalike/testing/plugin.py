@@ -13,6 +13,7 @@ its own.  Faults that a test leaves behind are undone before the next one.  A te
 last lines of the brokers' logs in its report.
 """
 
+import inspect
 import itertools
 import os
 from collections.abc import Generator, Iterator, Mapping, Sequence
@@ -103,6 +104,13 @@ def kafkalike_cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     marker = request.node.get_closest_marker(MARKER)
     arguments = marker.args if marker else ()
     options = dict(marker.kwargs) if marker else {}
+    known = list(inspect.signature(Cluster).parameters)
+    for name in options:
+        if name not in known:
+            pytest.fail(
+                f"@pytest.mark.{MARKER}: no argument {name!r}, expected one of {', '.join(known)}",
+                pytrace=False,
+            )
     with Cluster(*arguments, **options) as cluster:
         yield cluster
 

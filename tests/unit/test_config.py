@@ -260,3 +260,8 @@ def test_malformed_zookeeper_addresses_are_refused(text: str) -> None:
 def test_zookeeper_addresses(text: str) -> None:
     config = BrokerConfig.parse({**MINIMAL, "zookeeper.connect": text})
     assert config.zookeeper_connect == text
+
+
+def test_what_is_required_is_named_as_missing() -> None:
+    with pytest.raises(ConfigError, match=r"zookeeper\.connect: it is required"):
+        BrokerConfig.parse({"broker.id": "1", "log.dirs": "/d"})

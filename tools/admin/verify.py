@@ -121,6 +121,9 @@ async def _verify(client: AdminClient, runtime: Runtime, args: argparse.Namespac
     while True:
         report = Report()
         reference = await compare_views(client, runtime, args, report)
+        missing = sorted(set(args.topic or ()) - set(reference.topic_ids))
+        if missing:
+            raise cli.CommandError(f"topic {', '.join(missing)} does not exist")
         if not report.differences or clock.monotonic() >= deadline:
             break
         await tasks.sleep(clock, _RETRY_S)

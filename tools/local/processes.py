@@ -44,7 +44,7 @@ class ProcessHost:
         """There are none: sessions are ended from outside."""
 
     async def advance(self, seconds: float) -> float:
-        raise cli.CommandError("advance: only a cluster in a single process has a clock of its own")
+        raise cli.CommandError("only a cluster in a single process has a clock of its own")
 
     def start(self, events: Events) -> None:
         self._events = events

@@ -166,6 +166,8 @@ def test_a_move_is_cancelled(make_cluster: ClusterMaker, tmp_path: Path) -> None
     assert sorted(state_of(cluster, "slow")["replicas"]) == [1, 2]
     assert ask(cluster, "reassign", "cancel", *words).value == {"results": []}
     assert verify(cluster).code == 0
+    nowhere = verify(cluster, "--topic", "nowhere")
+    assert nowhere.code == 1 and "topic nowhere does not exist" in nowhere.err
 
 
 def test_what_an_unclean_election_costs_is_in_the_ledger(make_cluster: ClusterMaker) -> None:

@@ -35,6 +35,10 @@ def test_own(kafkalike_cluster):
 @pytest.mark.kafkalike(1)
 def test_fails(kafkalike_cluster):
     assert kafkalike_cluster.bootstrap_servers == "", kafkalike_cluster.pid
+
+@pytest.mark.kafkalike(borkers=1)
+def test_misspelt(kafkalike_cluster):
+    pass
 """
 
 INI = "[pytest]\nkafkalike_brokers = 2\nkafkalike_config =\n    auto.create.topics.enable=false\n"
@@ -69,7 +73,8 @@ def test_the_suite_of_a_user(tmp_path: pathlib.Path, workers: str) -> None:
     arguments = () if workers == "0" else ("-n", workers)
     text = run(tmp_path, *arguments)
     assert "4 passed" in text, text
-    assert "1 failed" in text, text
+    assert "1 failed" in text and "1 error" in text, text
+    assert "no argument 'borkers', expected one of brokers, config" in text
     assert "kafkalike broker logs" in text
     assert "broker-1/broker.log:" in text
     lines = [one for one in text.splitlines() if one.startswith("E") and "AssertionError" in one]
