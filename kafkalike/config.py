@@ -179,7 +179,9 @@ class BrokerConfig(BrokerKeys):
         self._check_listeners()
         if self.zookeeper_connect_text is None:
             raise ConfigError(
-                "zookeeper.connect", "(none)", "it is required, as host:port[,host:port...][/chroot]"
+                "zookeeper.connect",
+                "(none)",
+                "it is required, as host:port[,host:port...][/chroot]",
             )
         hosts = self.zookeeper_connect_text.partition("/")[0]
         if not all(_is_host(host.strip()) for host in hosts.split(",")):
