@@ -256,8 +256,7 @@ class Node:
 
     def _may_be_safer(self, partition: TopicPartition) -> bool:
         """With min.insync.replicas=1 a leader acknowledges alone: nobody else is safer."""
-        log = self._parts.logs.get_log(partition)
-        return log is not None and log.config.min_insync_replicas > 1
+        return self._parts.logs.topic_config(partition.topic).min_insync_replicas > 1
 
     async def _connect(self) -> None:
         limit_s = self._zk_timeout_s()

@@ -11,6 +11,7 @@ from kafkalike.runtime.ports import Disk, Random, StorageError, Threads
 from kafkalike.zk import brokers as zk_brokers
 from kafkalike.zk.client import ZkClient
 
+from ..log.directory import make_lasting
 from ..log.meta_properties import (
     FILE_NAME,
     MetaProperties,
@@ -77,7 +78,7 @@ def _read_all(disk: Disk, paths: tuple[str, ...]) -> dict[str, MetaProperties | 
 def _write_all(disk: Disk, paths: list[str], data: bytes) -> None:
     for path in paths:
         try:
-            disk.make_dirs(path)
+            make_lasting(disk, path)
             disk.write_atomic(f"{path}/{FILE_NAME}", data)
         except StorageError:
             continue

@@ -13,7 +13,7 @@ from kafkalike.types import TopicPartition
 
 from . import checkpoints, meta_properties
 from .checkpoints import CorruptCheckpoint
-from .directory import FilePool, IndexCache, LogDirectory
+from .directory import FilePool, IndexCache, LogDirectory, make_lasting
 from .loader import LoadRequest, load_log
 from .log import Log
 from .names import IGNORED_DIRS, DirKind, parse_dir_name
@@ -53,9 +53,7 @@ def open_dir(directory: LogDirectory) -> DiskLock:
     another process uses it.
     """
     disk = directory.disk
-    if not disk.is_dir(directory.path):
-        disk.make_dirs(directory.path)
-        disk.sync_dir(directory.path.rpartition("/")[0] or "/")
+    make_lasting(disk, directory.path)
     disk.list(directory.path)
     meta_path = f"{directory.path}/{meta_properties.FILE_NAME}"
     if disk.exists(meta_path):

@@ -24,6 +24,14 @@ _logger = logging.getLogger(__name__)
 INDEX_CACHE_BYTES: Final = 64 << 20
 
 
+def make_lasting(disk: Disk, path: str) -> None:
+    """Create a log directory where it is missing, so that a power loss does not take it away again
+    with all that is synced in it.  Raises StorageError."""
+    if not disk.is_dir(path):
+        disk.make_dirs(path)
+        disk.sync_dir(path.rpartition("/")[0] or "/")
+
+
 class PooledFile(Protocol):
     """Somebody who keeps a file open through a FilePool."""
 

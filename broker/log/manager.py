@@ -260,13 +260,18 @@ class LogManager:
 
     def shortened_logs(self) -> dict[TopicPartition, int]:
         """Logs that end below the high watermark they had before this start, with that mark: the
-        checkpoint is synced and the records were not.  To be asked for before anybody appends."""
-        stored = self._stored_high_watermarks
+        checkpoint is synced and the records were not.  Of a log whose directory was not synced either
+        nothing is left at all.  To be asked for before anybody appends."""
+        ends = {topic_partition: log.log_end_offset for topic_partition, log in self._logs.items()}
         return {
-            topic_partition: stored[topic_partition]
-            for topic_partition, log in self._logs.items()
-            if log.log_end_offset < stored.get(topic_partition, 0)
+            topic_partition: mark
+            for topic_partition, mark in self._stored_high_watermarks.items()
+            if ends.get(topic_partition, 0) < mark
         }
+
+    def topic_config(self, topic: str) -> LogConfig:
+        """The settings a log of this topic has."""
+        return self._log_config(topic)
 
     def closed_in_order(self) -> dict[TopicPartition, int]:
         """Logs that have their end and lie in a directory that was closed in order, with the broker

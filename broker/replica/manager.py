@@ -158,9 +158,9 @@ class ReplicaManager:
         self._loss_ledger = loss_ledger
         self._listeners: list[RoleListener] = []
         self._failed_dirs: set[str] = set()
-        self._shortened: dict[TopicPartition, tuple[Log, int, int]] = {}
-        """Logs too short since the start, until they have a role; with the high watermark they had
-        and their latest epoch then."""
+        self._shortened: dict[TopicPartition, tuple[Log | None, int, int]] = {}
+        """Logs too short since the start (None: gone), until they have a role; with the high watermark
+        they had and their latest epoch then."""
         self._alive: frozenset[int] = frozenset()
         """The brokers of the last UpdateMetadata."""
         self._shrink_timer: Timer | None = None
@@ -331,9 +331,8 @@ class ReplicaManager:
         """
         for topic_partition, mark in marks.items():
             log = self._logs.get_log(topic_partition)
-            if log is not None:
-                epoch = log.latest_epoch
-                self._shortened[topic_partition] = log, mark, NO_EPOCH if epoch is None else epoch
+            epoch = None if log is None else log.latest_epoch
+            self._shortened[topic_partition] = log, mark, NO_EPOCH if epoch is None else epoch
 
     def on_role_change(self, listener: RoleListener) -> None:
         """Be told after each order: new leaders, new followers, stopped replicas."""
@@ -365,8 +364,11 @@ class ReplicaManager:
         for partition in changes.followers:
             self._shortened.pop(partition.topic_partition, None)
         for partition in changes.leaders:
-            log, mark, epoch = self._shortened.pop(partition.topic_partition, (None, 0, NO_EPOCH))
-            if log is None or log is not partition.log or log.log_end_offset >= mark:
+            before, mark, epoch = self._shortened.pop(
+                partition.topic_partition, (None, 0, NO_EPOCH)
+            )
+            log = partition.log
+            if log is None or log is not (before or log) or log.log_end_offset >= mark:
                 continue
             self._record_loss(
                 Loss(

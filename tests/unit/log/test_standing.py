@@ -82,6 +82,33 @@ def test_a_log_that_ends_below_its_high_watermark_is_shorter() -> None:
     assert broker.logs.shortened_logs() == {A0: 2}
 
 
+def test_a_log_of_which_nothing_is_left_is_shorter() -> None:
+    """Its directory was never synced, unlike the file of the high watermarks."""
+    broker = Broker().start()
+    for tp in (A0, B0):
+        log = broker.create(tp)
+        append(log, "a")
+        log.update_high_watermark(1)
+    broker.logs.checkpoint_high_watermarks()
+    broker.kill()
+    broker.disk.remove_tree("/d1/a-0")
+    broker.start()
+    assert broker.logs.shortened_logs() == {A0: 1}
+    assert broker.logs.topic_config("a").min_insync_replicas == 1
+
+
+def test_a_log_that_was_deleted_is_not_shorter() -> None:
+    broker = Broker().start()
+    log = broker.create()
+    append(log, "a")
+    log.update_high_watermark(1)
+    broker.logs.checkpoint_high_watermarks()
+    broker.logs.delete(A0)
+    stop(broker, 77)
+    broker.start()
+    assert broker.logs.shortened_logs() == {}
+
+
 def test_whoever_cuts_a_log_that_was_closed_in_order_makes_it_shorter() -> None:
     broker = Broker().start()
     for tp in (A0, B0):
