@@ -35,7 +35,7 @@ test: $(VENV)/test
 	deploy/setup kcat
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	PYTHONHASHSEED=0 $(BIN)/python -m pytest -rsR -n 2 --dist loadgroup $(ARGS)
+	PYTHONHASHSEED=0 $(BIN)/python -m pytest -rsR $(ARGS)
 
 chaos: $(VENV)/test
 	deploy/setup zookeeper
