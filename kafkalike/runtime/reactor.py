@@ -44,7 +44,7 @@ class SlimReactor(EPollReactor):
 
     def __init__(self) -> None:
         self._soon: deque[tuple[Callable[..., object], tuple[object, ...]]] = deque()
-        self.output = SharedOutput()
+        self.output = SharedOutput(polled=True)
         super().__init__()  # type: ignore[no-untyped-call]
 
     def call_soon(self, callback: Callable[..., object], *args: object) -> None:
@@ -61,10 +61,15 @@ class SlimReactor(EPollReactor):
         if timeout is None:
             timeout = -1
         selectables = self._selectables
+        flushing = self.output.waiting
+        if flushing:
+            timeout = 0
         try:
             events = self._poller.poll(timeout, len(selectables))
         except InterruptedError:
             return
+        if flushing:
+            self.output.flush()
         self.output.crowded = len(events) > 1
         for fd, event in events:
             selectable = selectables.get(fd)

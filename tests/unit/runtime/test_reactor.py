@@ -143,6 +143,46 @@ def test_a_turn_with_several_events_is_crowded() -> None:
     reactor._poller.close()
 
 
+def test_answers_leave_once_the_next_turn_is_known() -> None:
+    reactor = SlimReactor()
+    clock = RealClock(reactor)
+    turns: list[str] = []
+
+    class Named(Descriptor):
+        name = ""
+
+        def doRead(self) -> Any:
+            turns.append(self.name)
+            return super().doRead()
+
+    quick, other = Named(reactor), Named(reactor)
+    quick.name, other.name = "quick", "other"
+
+    class Sender:
+        """Its peer asks again as soon as it has the answer."""
+
+        def send_small(self) -> None:
+            turns.append("sent")
+            quick.other.send(b"x")
+
+    sender: Any = Sender()
+    other.other.send(b"x")
+    reactor.output.add(sender, clock)
+    assert reactor.output.waiting
+    reactor.iterate(30.0)
+    assert turns == ["sent", "other"]
+    reactor.iterate(30.0)
+    assert turns == ["sent", "other", "quick"]
+    assert not reactor.output.waiting
+    turns.clear()
+    reactor.output.add(sender, clock)
+    reactor.iterate(None)  # with nothing to read it sends, and does not sleep
+    assert turns == ["sent"]
+    for each in (quick, other):
+        reactor.removeReader(each)
+    reactor._poller.close()
+
+
 def test_an_error_in_call_soon_does_not_lose_the_others(reactor: Any) -> None:
     from twisted.python import log
 
