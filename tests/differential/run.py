@@ -41,6 +41,8 @@ from .wire import PATIENCE_S, SILENCE_S, Closed, Connection, Silence
 
 CREATE_VERSION: Final = 7
 SETUP_LIMIT_S: Final = 20.0
+PARKED_S: Final = 0.05
+"""A parked request has surely been received after this; no answer would tell."""
 TOPIC_EXISTS: Final = 36
 NO_BROKER_YET: Final = (38, 41)
 NOT_YET: Final = (3, 5, 6, 72, 100)
@@ -195,6 +197,8 @@ class Runner:
         if not step.answered:
             expected = (response_of(type(message)), version, self._correlation_id)
             self._parked[place] = expected
+            if place != FIRST:
+                time.sleep(PARKED_S)
             return None, version, b""
         received = connection.receive(SILENCE_S if self._case.differs else PATIENCE_S)
         return self._decode(received, response_of(type(message)), version, self._correlation_id)

@@ -9,6 +9,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
+from kafkalike.messages.groups import (
+    DeleteGroupsRequest,
+    DescribeGroupsRequest,
+    LeaveGroupRequest,
+    ListGroupsRequest,
+)
 from kafkalike.messages.topics import DeleteTopicsRequest
 
 from .case import Ask, Case, Topic
@@ -35,6 +41,23 @@ def prepared(broker: Broker, family: str, cases: Sequence[Case]) -> Iterator[Non
         yield
     finally:
         leave(broker, list(topics))
+
+
+def forget_groups(broker: Broker) -> None:
+    """Groups and what they committed are gone, as before the first case."""
+    runner = Runner(broker, Case("forgetting groups", ()))
+    leaving = LeaveGroupRequest.MemberIdentity
+    try:
+        listed = runner.ask(Ask(ListGroupsRequest(), 5)).groups
+        names = [group.group_id for group in listed]
+        for group in runner.ask(Ask(DescribeGroupsRequest(groups=names), 5)).groups:
+            members = [leaving(member_id=member.member_id) for member in group.members]
+            runner.ask(Ask(LeaveGroupRequest(group_id=group.group_id, members=members), 5))
+        left = runner.ask(Ask(DeleteGroupsRequest(groups_names=names), 2)).results
+        assert all(result.error_code == 0 for result in left), left
+        ClusterTree(broker.cluster.zookeeper).forget_old_offsets()
+    finally:
+        runner.close()
 
 
 def _kill(broker: Broker, topics: list[Topic]) -> None:

@@ -7,7 +7,7 @@ import pytest
 from . import facts
 from .cases import ON_ONE, ON_THREE, cases_of
 from .run import Broker, first_difference, run
-from .states import prepared
+from .states import forget_groups, prepared
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]
 
@@ -50,6 +50,8 @@ def check(family: str, broker: Broker) -> None:
                 if not difference:
                     break
                 differences.append(difference)
+                if family.startswith("group"):
+                    forget_groups(broker)
             if len(differences) == tries:
                 wrong.append(f"{case.name}: {'; then '.join(differences)}")
     assert not wrong, "\n".join(wrong)

@@ -41,6 +41,12 @@ class ClusterTree:
         with self._connected() as client:
             client.delete(f"/brokers/ids/{broker_id}")
 
+    def forget_old_offsets(self) -> None:
+        """Those that OffsetCommit 0 keeps here."""
+        with self._connected() as client, contextlib.suppress(NoNodeError):
+            for group in client.get_children("/consumers"):
+                client.delete(f"/consumers/{group}", recursive=True)
+
     def wait_controller(self, broker_id: int) -> None:
         with self._connected() as client:
             deadline = time.monotonic() + LIMIT_S
