@@ -36,6 +36,24 @@ class UsageError(CommandError):
     """What was typed makes no sense; the process ends with 2."""
 
 
+class Parser(argparse.ArgumentParser):
+    """Wrong flags are an error of the command that does not know them, so that its usage is shown."""
+
+    def parse_known_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        words = sys.argv[1:] if args is None else list(args)
+        for action in self._actions:
+            if isinstance(action, argparse._SubParsersAction) and words:
+                word = words[0].removeprefix("--")
+                if word != words[0] and word in action.choices:
+                    self.error(f"{word} is a word of its own: {self.prog} {word}")
+        found, unknown = super().parse_known_args(words, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return found, unknown
+
+
 class Subcommand(Protocol):
     """A module behind one word of the command line."""
 

@@ -77,7 +77,7 @@ def run_subcommands(
     words: list[str],
 ) -> int:
     """Parse `words` with the parser of the one subcommand they name, and run it."""
-    parser = argparse.ArgumentParser(
+    parser: argparse.ArgumentParser = cli.Parser(
         prog=program,
         usage="%(prog)s [-h] [--version] COMMAND ...",
         description=front.description,

@@ -66,7 +66,7 @@ async def describe(
                 cli.print_error(f"broker {broker}: {directory['logDir']}: {directory['error']}")
     if args.output == "json":
         cli.print_json({"version": 1, "brokers": brokers})
-    else:
+    elif brokers:
         _print(brokers)
     if failed and not brokers:
         return cli.FAILED

@@ -144,6 +144,10 @@ def test_replicas_move_and_everything_agrees(make_cluster: ClusterMaker, tmp_pat
         for broker in held["brokers"]
     }
     assert partitions == {1: [], 3: ["moved-0", "moved-1"]}
+    nobody = admin(
+        "logdirs", "describe", "--bootstrap-server", cluster.bootstrap, "--broker-list", "9"
+    )
+    assert (nobody.code, nobody.out) == (1, "") and "9" in nobody.err
 
     story = admin("explain", "moved-0", "--dir", str(cluster.folder)).out
     assert "adding [3], removing [1]" in story and "broker 1: deletes its replica" in story

@@ -127,10 +127,28 @@ def test_unknown_words_and_flags_are_wrong_usage(
     main = PROGRAMS[program].main
     assert main([]) == main(["nonsense"]) == main(["--nonsense"]) == cli.USAGE
     for _, words, _ in [one for one in parsers() if one[0] == program]:
+        capsys.readouterr()
         assert main([*words, "--no-such-flag"]) == cli.USAGE
+        assert capsys.readouterr().err.startswith(f"usage: {' '.join((program, *words))} ")
     capsys.readouterr()
     assert main(["--version"]) == cli.DONE
     assert capsys.readouterr().out == f"{program} {kafkalike.__version__}, speaks Kafka 3.9\n"
+
+
+def test_verbs_with_dashes_as_kafka_has_them_are_told_without(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    found = 0
+    for program, words, parser in parsers():
+        for action in parser._actions:
+            for verb in action.choices if isinstance(action, argparse._SubParsersAction) else ():
+                found += 1
+                assert PROGRAMS[program].main([*words, f"--{verb}", *B]) == cli.USAGE
+                last = capsys.readouterr().err.splitlines()[-1]
+                assert last.endswith(
+                    f"{verb} is a word of its own: {' '.join((program, *words, verb))}"
+                )
+    assert found >= 20
 
 
 def test_help_speaks_to_people() -> None:
