@@ -358,7 +358,8 @@ class BrokerClient:
         rest = PeerDisconnected(f"{self._peer}: {reason}")
         self._fail_all(rest)
         for one in late:
-            what = f"api key {one.api_key} v{one.version}"
+            name = response_class(one.api_key).__name__.removesuffix("Response")
+            what = f"{name} v{one.version}"
             one.result.errback(PeerTimeout(f"{self._peer}: {reason} ({what})"))
         if self._on_disconnect is not None:
             self._on_disconnect(reason)

@@ -494,4 +494,4 @@ def test_errors_name_the_address_once_and_nothing_of_the_inside(world: World) ->
     for text in texts:
         assert "BrokerClient" not in text
         assert text.count("them") + text.count("nobody") == 1, text
-    assert texts[0].startswith("them:9092: no answer in time")
+    assert texts[0] == "them:9092: no answer in time (Metadata v12)"
