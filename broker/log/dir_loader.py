@@ -121,6 +121,7 @@ def load_dir(
             is_future=is_future,
             producer_expiration_ms=producer_expiration_ms,
             verification_required=verification_required,
+            cleaned_offset=loaded.cleaner_offsets.get(topic_partition, 0),
         )
         loaded.logs.append(load_log(directory, dir_path, request))
     return loaded

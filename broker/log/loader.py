@@ -61,6 +61,8 @@ class LoadRequest:
     is_future: bool = False
     producer_expiration_ms: int = 24 * 3600 * 1000
     verification_required: bool = False
+    cleaned_offset: int = 0
+    """Compaction has been here up to this offset, at least."""
 
 
 def load_log(directory: LogDirectory, path: str, request: LoadRequest) -> Log:
@@ -375,6 +377,17 @@ class _Loader:
                     cut_bytes,
                     recovery.end_offset,
                 )
+            lost = not cut_bytes and self._has_lost_records(segments, index, recovery.end_offset)
+            if lost:
+                _logger.warning(
+                    "records are gone at the end of a segment partition=%s segment=%s end_offset=%d "
+                    "next_segment=%d",
+                    request.topic_partition,
+                    segment.path,
+                    recovery.end_offset,
+                    segments[index + 1].base_offset,
+                )
+            if cut_bytes or lost:
                 self._remove_segments(segments[index + 1 :])
                 del segments[index + 1 :]
                 self._drop_snapshots_above(recovery.end_offset)
@@ -383,6 +396,20 @@ class _Loader:
             if index == len(segments) - 1:
                 return recovery.end_offset
         return self._clean_end(segments)
+
+    def _has_lost_records(self, segments: list[LogSegment], index: int, end_offset: int) -> bool:
+        """Whether the power went before the end of this segment was on the disk.
+
+        The name of the next segment may be there, and even what is in it.  Only compaction leaves such
+        gaps too.  Below the recovery point nothing is lost; beyond, a compacted log is believed where
+        records follow, as checkpoints may be missing and one of these records may be the only copy.
+        """
+        request, following = self._request, segments[index + 1 :]
+        if not following or following[0].base_offset <= end_offset:
+            return False
+        if following[0].base_offset <= max(request.recovery_point, request.cleaned_offset):
+            return False
+        return not request.config.is_compacted or all(later.size == 0 for later in following)
 
     def _assign_epoch(self, batch: AnyBatch) -> None:
         epoch = batch.partition_leader_epoch

@@ -105,6 +105,7 @@ class World:
         recovery_point: int = 0,
         log_start_offset: int = 0,
         high_watermark: int = 0,
+        cleaned_offset: int = 0,
     ) -> Log:
         """The log as a new process finds it."""
         self.directory = self.new_directory()
@@ -117,6 +118,7 @@ class World:
                 recovery_point=recovery_point,
                 log_start_offset=log_start_offset,
                 high_watermark=high_watermark,
+                cleaned_offset=cleaned_offset,
                 is_clean=clean,
             ),
         )

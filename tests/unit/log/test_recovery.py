@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from kafkalike.broker.log.checkpoints import CorruptCheckpoint
 from kafkalike.broker.log.index import OFFSET_ENTRY
 from kafkalike.broker.log.log import Log
+from kafkalike.config import LogConfig
 from kafkalike.runtime.ports import StorageError
 from kafkalike.tools.simulator.disk import MemoryDisk
 
@@ -286,6 +287,79 @@ def test_gaps_of_compaction_are_kept_to_the_end() -> None:
     assert [o for o, _ in contents(world.load(settings_))] == [0, 7, 8, 30]
     # Of a log that is not compacted the last one is not believed, and fetched again.
     assert [o for o, _ in contents(world.load())] == [0, 7, 8]
+
+
+def segmented(policy: str = "delete") -> tuple[World, LogConfig]:
+    """Six segments of one record each, the last of them active."""
+    world = World()
+    settings_ = config(segment_bytes=200, cleanup_policy=policy)
+    log = world.load(settings_)
+    for n in range(6):
+        append(log, f"v{n}" * 30, key=b"k%d" % n)
+    log.close()
+    assert len(log.segments) == 6
+    return world, settings_
+
+
+@pytest.mark.parametrize(
+    ("policy", "there"), [("delete", ()), ("delete", (4, 5)), ("compact", ())], ids=str
+)
+@pytest.mark.parametrize("missing", [False, True])
+def test_segments_whose_records_a_power_loss_took_leave_no_hole(
+    policy: str, there: tuple[int, ...], missing: bool
+) -> None:
+    """The names of files may be on the disk before what is in them."""
+    world, settings_ = segmented(policy)
+    for n in {2, 3, 4, 5}.difference(there):
+        put(world, f"{PATH}/{n:020d}.log", b"")
+    if missing:
+        world.disk.remove(f"{PATH}/{3:020d}.log")
+    log = world.load(settings_, recovery_point=1)
+    assert log.log_end_offset == 2
+    append(log, "next", key=b"k")
+    assert [o for o, _ in contents(log)] == [0, 1, 2]
+    assert [o for o, _ in contents(world.load(settings_))] == [0, 1, 2]
+
+
+def test_a_segment_that_lost_its_end_at_a_batch_ends_the_log() -> None:
+    world = World()
+    settings_ = config(segment_bytes=300)
+    log = world.load(settings_)
+    for n in range(6):
+        append(log, f"v{n}" * 30)
+    log.close()
+    bases = [segment.base_offset for segment in log.segments]
+    assert bases == [0, 2, 4]
+    whole = world.disk.read_file(f"{PATH}/{2:020d}.log")
+    put(world, f"{PATH}/{2:020d}.log", whole[: len(whole) // 2])
+    assert world.load(settings_, recovery_point=1).log_end_offset == 3
+
+
+@pytest.mark.parametrize(
+    ("there", "recovery_point", "cleaned_offset"),
+    [((3, 4, 5), 0, 0), ((3,), 5, 0), ((3,), 0, 5), ((), 0, 5)],
+    ids=str,
+)
+def test_what_compaction_left_between_segments_is_no_loss(
+    there: tuple[int, ...], recovery_point: int, cleaned_offset: int
+) -> None:
+    world, settings_ = segmented("compact")
+    for n in {2, 3, 4, 5}.difference(there):
+        put(world, f"{PATH}/{n:020d}.log", b"")
+    log = world.load(settings_, recovery_point=recovery_point, cleaned_offset=cleaned_offset)
+    assert [o for o, _ in contents(log)] == [0, 1, *there]
+    assert log.log_end_offset == (6 if 5 in there else 5)
+
+
+def test_a_follower_of_a_compacted_log_begins_segments_behind_gaps() -> None:
+    world = World()
+    settings_ = config(segment_bytes=200, cleanup_policy="compact")
+    log = world.load(settings_)
+    for offset in (0, 7, 12, 30):
+        log.append_as_follower(batch("v" * 60, base_offset=offset, key=b"k"))
+    assert [segment.base_offset for segment in log.segments] == [0, 7, 12, 30]
+    log.close()
+    assert [o for o, _ in contents(world.load(settings_))] == [0, 7, 12, 30]
 
 
 def test_only_segments_from_the_recovery_point_on_are_read() -> None:
