@@ -118,6 +118,9 @@ class IndexCache:
         self._total -= self._sizes.pop(index, 0)
 
 
+def _nobody_cares() -> None: ...
+
+
 class LogDirectory:
     """One of log.dirs."""
 
@@ -141,6 +144,9 @@ class LogDirectory:
         self.indexes = indexes
         self.is_loading = False
         """Its logs are being loaded, in Threads: what needs repair is repaired at once."""
+        self.on_recovery_point_lowered: Callable[[], None] = _nobody_cares
+        """A log was cut below what its checkpoint calls synced: that has to be written soon, or what is
+        appended there passes for synced after a power loss."""
         self.failure: StorageError | None = None
         self._threads = threads
         self._on_failure = on_failure

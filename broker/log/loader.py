@@ -13,6 +13,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from kafkalike.config import LogConfig
@@ -367,6 +368,8 @@ class _Loader:
                 self._assign_epoch,
                 epochs=self._epochs,
                 following=segments[index + 1] if index + 1 < len(segments) else None,
+                recovery_point=request.recovery_point,
+                before_cut=partial(self._drop_segments, segments, index + 1),
             )
             cut_bytes = recovery.run()
             if cut_bytes:
@@ -388,8 +391,7 @@ class _Loader:
                     segments[index + 1].base_offset,
                 )
             if cut_bytes or lost:
-                self._remove_segments(segments[index + 1 :])
-                del segments[index + 1 :]
+                self._drop_segments(segments, index + 1)
                 self._drop_snapshots_above(recovery.end_offset)
                 return recovery.end_offset
             self._recovered_index = index
@@ -397,19 +399,27 @@ class _Loader:
                 return recovery.end_offset
         return self._clean_end(segments)
 
+    def _drop_segments(self, segments: list[LogSegment], first: int) -> None:
+        """Remove what is behind a cut before the cut is made: a crash in between leaves no hole."""
+        removed = segments[first:]
+        if removed:
+            del segments[first:]
+            self._remove_segments(removed[::-1])
+            self._disk.sync_dir(self._path)
+
     def _has_lost_records(self, segments: list[LogSegment], index: int, end_offset: int) -> bool:
         """Whether the power went before the end of this segment was on the disk.
 
-        The name of the next segment may be there, and even what is in it.  Only compaction leaves such
-        gaps too.  Below the recovery point nothing is lost; beyond, a compacted log is believed where
-        records follow, as checkpoints may be missing and one of these records may be the only copy.
+        The names of the next segments were there before what was in them.  Where records follow, the
+        gap is believed: compaction leaves such gaps, a follower of a compacted log copies them, and one
+        of these records may be the only copy.
         """
         request, following = self._request, segments[index + 1 :]
-        if not following or following[0].base_offset <= end_offset:
+        if request.is_clean or not following or following[0].base_offset <= end_offset:
             return False
         if following[0].base_offset <= max(request.recovery_point, request.cleaned_offset):
             return False
-        return not request.config.is_compacted or all(later.size == 0 for later in following)
+        return all(later.size == 0 for later in following)
 
     def _assign_epoch(self, batch: AnyBatch) -> None:
         epoch = batch.partition_leader_epoch
@@ -552,8 +562,15 @@ class _SegmentRecovery:
         *,
         epochs: list[tuple[int, int]],
         following: LogSegment | None,
+        recovery_point: int,
+        before_cut: Callable[[], None],
     ) -> None:
-        """`epochs` are those known so far; the file may lack the newest."""
+        """`epochs` are those known so far; the file may lack the newest.
+
+        What ends at or below `recovery_point` was synced and is not doubted.
+        """
+        self._recovery_point = recovery_point
+        self._before_cut = before_cut
         self._segment = segment
         self._config = config
         self._epoch_starts = dict(epochs)
@@ -591,6 +608,7 @@ class _SegmentRecovery:
             self.end_offset = facts.last_offset + 1
         segment.set_max_timestamp(highest, highest_offset)
         if valid < file_size:
+            self._before_cut()
             segment.cut_file(valid)
         segment.become_inactive()
         self._producers.map_end_offset = self.end_offset
@@ -644,10 +662,13 @@ class _SegmentRecovery:
                 doubt = None
             if facts.base_offset < end_offset:
                 return
-            leaves_gap = facts.base_offset > end_offset
+            # An old wrapper is named after its last message: where it begins is not known here.
+            leaves_gap = facts.base_offset > end_offset and located.batch.magic >= 2
             begun = self._epoch_starts.get(epoch, sys.maxsize) <= facts.base_offset
             raises_epoch = epoch > self._epoch and not begun
-            if leaves_gap or raises_epoch or (epoch != -1 and epoch < self._epoch):
+            synced = facts.last_offset < self._recovery_point
+            doubtful = leaves_gap or raises_epoch or (epoch != -1 and epoch < self._epoch)
+            if doubtful and not synced:
                 doubt = _Doubt(located, facts, epoch, self._epoch, leaves_gap, raises_epoch)
             else:
                 yield located, facts

@@ -826,13 +826,14 @@ class Log:
         removed = self._segments[keep:]
         del self._segments[keep:], self._bases[keep:]
         self._active = self._segments[-1]
-        self._remove_segments(removed, 0.0)
+        # The newest first: a crash in between leaves no hole.
+        self._remove_segments(removed[::-1], 0.0)
         self._active.truncate_to(offset, self.config.segment_index_bytes)
         offset = max(min(offset, self._active.next_offset()), min(offset, self.log_start_offset))
         _logger.info("truncated partition=%s offset=%d", self.topic_partition, offset)
         self.log_end_offset = offset
         self.log_start_offset = min(self.log_start_offset, offset)
-        self.recovery_point = min(self.recovery_point, offset)
+        self._lower_recovery_point(offset)
         self._epochs.truncate_from_end(offset)
         self._drop_snapshots([o for o in self._snapshots if o > offset])
         if touches_producers:
@@ -841,6 +842,11 @@ class Log:
             self._producers.map_end_offset = offset
         self.update_high_watermark(min(self.high_watermark, offset))
         self._refresh_unstable()
+
+    def _lower_recovery_point(self, offset: int) -> None:
+        if offset < self.recovery_point:
+            self.recovery_point = offset
+            self.directory.on_recovery_point_lowered()
 
     def _has_producers_above(self, offset: int) -> bool:
         """Whether a batch from `offset` on could have changed the producer state."""
@@ -925,7 +931,7 @@ class Log:
         self.truncations += 1
         self.lowest_truncation = min(self.lowest_truncation, offset)
         try:
-            removed = self._segments
+            removed = self._segments[::-1]
             self._segments, self._bases = [], []
             self._remove_segments(removed, 0.0)
             self._drop_snapshots(list(self._snapshots))
@@ -935,7 +941,7 @@ class Log:
         self._epochs.clear()
         self._producers.clear(offset)
         self.log_start_offset = self.log_end_offset = self.high_watermark = offset
-        self.recovery_point = min(self.recovery_point, offset)
+        self._lower_recovery_point(offset)
         self._refresh_unstable()
         _logger.info("emptied partition=%s offset=%d", self.topic_partition, offset)
 

@@ -103,6 +103,7 @@ class LogManager:
         self._timers: dict[str, Timer] = {}
         self.cleaner = LogCleaner(config, clock=clock, disk=disk, logs=self._logs.values)
         self._is_stopping = False
+        self._writes_recovery_points = False
 
     # -- start ---------------------------------------------------------------------------------
 
@@ -148,6 +149,8 @@ class LogManager:
         except StartupError:
             self._unlock()
             raise
+        if not self.was_stopped_cleanly:
+            self._recovery_point_lowered()  # perhaps: recovery may have cut what had been synced
         self._start_timers()
 
     def _load(self, home: _Home) -> "Deferred[LoadedDir | None]":
@@ -179,6 +182,7 @@ class LogManager:
         home.directory.files = self._files
         home.directory.indexes = self._indexes
         home.directory.is_loading = False
+        home.directory.on_recovery_point_lowered = self._recovery_point_lowered
         home.was_clean = loaded.was_clean
         home.stopped_in = loaded.stopped_in
         home.is_loaded = True
@@ -578,6 +582,17 @@ class LogManager:
     def checkpoint_recovery_points(self) -> "Deferred[None]":
         """Write recovery-point-offset-checkpoint of every directory (also done by a timer)."""
         return self._checkpoint(checkpoints.RECOVERY_POINT_FILE, lambda log: log.recovery_point)
+
+    def _recovery_point_lowered(self) -> None:
+        """Write the recovery points soon; the cuts of one turn of the loop share a write."""
+        if not self._writes_recovery_points:
+            self._writes_recovery_points = True
+            self._clock.call_soon(self._write_recovery_points)
+
+    def _write_recovery_points(self) -> None:
+        self._writes_recovery_points = False
+        if not self._is_stopping:
+            self.checkpoint_recovery_points()
 
     def checkpoint_log_starts(self) -> "Deferred[None]":
         """Write log-start-offset-checkpoint of every directory (also done by a timer).

@@ -46,6 +46,7 @@ class SlimReactor(EPollReactor):
         self._soon: deque[tuple[Callable[..., object], tuple[object, ...]]] = deque()
         self.output = SharedOutput(polled=True)
         super().__init__()  # type: ignore[no-untyped-call]
+        self.addSystemEventTrigger("before", "shutdown", self.output.flush)
 
     def call_soon(self, callback: Callable[..., object], *args: object) -> None:
         """Call when the events of this turn are done, before waiting for more."""

@@ -831,7 +831,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         (
             Edit(
                 "broker/log/loader.py",
-                "            leaves_gap = facts.base_offset > end_offset\n",
+                "            leaves_gap = facts.base_offset > end_offset and located.batch.magic >= 2\n",
                 "            leaves_gap = False\n",
             ),
             Edit(

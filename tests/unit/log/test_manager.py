@@ -364,6 +364,24 @@ def test_checkpoints_are_written_on_time(broker: Broker) -> None:
     assert broker.read("/d1/log-start-offset-checkpoint") == b"0\n1\na 0 1\n"
 
 
+@pytest.mark.parametrize("fully", [False, True])
+def test_a_truncation_takes_the_recovery_point_along(broker: Broker, fully: bool) -> None:
+    """Else what is appended there afterwards would pass for synced after a power loss."""
+    log = broker.create()
+    append(log, "a", "b", "c")
+    append(log, "d")
+    log.flush()
+    broker.clock.advance(61)
+    assert broker.read("/d1/recovery-point-offset-checkpoint") == b"0\n1\na 0 4\n"
+    if fully:
+        log.truncate_fully_and_start_at(3)
+    else:
+        log.truncate_to(3)
+    append(log, "new")
+    broker.clock.advance(0)
+    assert broker.read("/d1/recovery-point-offset-checkpoint") == b"0\n1\na 0 3\n"
+
+
 def test_unchanged_checkpoints_are_not_written_again(broker: Broker) -> None:
     broker.create()
     result_of(broker.logs.checkpoint_high_watermarks())

@@ -183,6 +183,21 @@ def test_answers_leave_once_the_next_turn_is_known() -> None:
     reactor._poller.close()
 
 
+def test_answers_leave_before_the_reactor_stops() -> None:
+    reactor = SlimReactor()
+    sent: list[int] = []
+
+    class Sender:
+        def send_small(self) -> None:
+            sent.append(1)
+
+    sender: Any = Sender()
+    reactor.output.add(sender, RealClock(reactor))
+    reactor.fireSystemEvent("shutdown")
+    assert sent == [1]
+    reactor._poller.close()
+
+
 def test_an_error_in_call_soon_does_not_lose_the_others(reactor: Any) -> None:
     from twisted.python import log
 
