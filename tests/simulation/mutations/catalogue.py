@@ -831,8 +831,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         (
             Edit(
                 "broker/log/loader.py",
-                "            leaves_gap = facts.base_offset > end_offset and located.batch.magic >= 2\n",
-                "            leaves_gap = False\n",
+                "leaves_gap = facts.base_offset > end_offset and",
+                "leaves_gap = False and",
             ),
             Edit(
                 _LOG,
