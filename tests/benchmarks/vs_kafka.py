@@ -3,8 +3,8 @@
     python -m tests.benchmarks.vs_kafka [--three] [--rounds N] [--seconds S] [--only a,b] [--quick]
 
 Both clusters stand side by side, each beside a ZooKeeper of its own, and every item of work is done
-against one and then against the other (A B A B), never both at once; a first round that does not
-count warms both up.  The medians, their spread and the ratio go into the generated section of
+against one and then against the other, never both at once; who is first changes with every round (A B,
+B A), and a first round that does not count warms both up.  The medians, their spread and the ratio go into the generated section of
 docs/benchmarks.md, a drawing and all figures (JSON) beside it.
 """
 
@@ -48,6 +48,7 @@ DOCUMENT: Final = ROOT / "docs" / "benchmarks.md"
 TRIAL: Final = ROOT / ".data" / "benchmarks"
 GROUPS: Final = ("wire", "librdkafka", "java", "start", "three")
 TOUCHED_BYTES: Final = 8_000_000_000
+FRESH_BYTES: Final = 2_000_000_000
 QUICK_TOPIC_BYTES: Final = 100_000_000
 SETTLED_S: Final = 3.0
 BUSY_LOAD: Final = 0.5
@@ -97,9 +98,11 @@ class Comparison:
         with contextlib.ExitStack() as stack:
             clusters = [(side, stack.enter_context(side.cluster(brokers))[0]) for side in sides]
             for number in range(self._rounds + 1):
-                touch_memory()
+                touch_memory(TOUCHED_BYTES)
                 for item in items:
-                    for side, cluster in clusters:
+                    # Whoever is second gets the memory that the first has just used and given back.
+                    for side, cluster in clusters if number % 2 else clusters[::-1]:
+                        touch_memory(FRESH_BYTES)
                         context = Context(cluster, self._seconds, self._topic_bytes, self._load)
                         self._measure(number, item, side, context)
             for side, cluster in clusters:
@@ -122,9 +125,12 @@ def say(text: str) -> None:
     print(text, flush=True)
 
 
-def touch_memory() -> None:
-    """Have a child take and give back memory: pages that a virtual machine never used are slow."""
-    size = min(TOUCHED_BYTES, available_bytes() // 2)
+def touch_memory(most_bytes: int) -> None:
+    """Have a child take and give back memory: pages that a virtual machine does not have are slow.
+
+    One that it has given back to its host is slow again.
+    """
+    size = min(most_bytes, available_bytes() // 2)
     code = f"import mmap; m = mmap.mmap(-1, {size})\nfor i in range(0, {size}, 4096): m[i] = 1"
     subprocess.run([sys.executable, "-c", code], timeout=LIMIT_S, check=True)
 
@@ -196,7 +202,8 @@ def conditions(args: argparse.Namespace, topic_bytes: int, loads: tuple[float, f
         "Broker settings are the defaults but for addresses, replication factors of internal topics"
         " and no first wait of groups; kafkalike with the environment of deploy/kafkalike@.service,"
         " Kafka with 1 GB of heap and G1. Topics with file.delete.delay.ms=1000.",
-        f"Up to {TOUCHED_BYTES / 1e9:g} GB of memory were touched before every round.",
+        f"Up to {TOUCHED_BYTES / 1e9:g} GB of memory were touched before every round,"
+        f" {FRESH_BYTES / 1e9:g} GB before every measurement; who is first changes with every round.",
         f"Load average before {loads[0]:.2f}, after {loads[1]:.2f}"
         + (
             ": **the machine was busy, do not trust these figures.**"
@@ -277,7 +284,7 @@ def compare(args: argparse.Namespace, folder: Path) -> Comparison:
         sides = [
             stack.enter_context(make(folder / make.name)) for make in (KafkalikeSide, KafkaSide)
         ]
-        touch_memory()
+        touch_memory(TOUCHED_BYTES)
         if with_starts:
             comparison.starts(sides)
         for brokers in (1, 3):
