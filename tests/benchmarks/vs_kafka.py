@@ -4,8 +4,8 @@
 
 Both clusters stand side by side, each beside a ZooKeeper of its own, and every item of work is done
 against one and then against the other, never both at once; who is first changes with every round (A B,
-B A), and a first round that does not count warms both up.  The medians, their spread and the ratio go into the generated section of
-docs/benchmarks.md, a drawing and all figures (JSON) beside it.
+B A), and a first round that does not count warms both up.  The medians, their spread and the ratio go
+into the generated section of docs/benchmarks.md, a drawing and all figures (JSON) beside it.
 """
 
 import argparse
