@@ -103,7 +103,7 @@ class LogManager:
         self._timers: dict[str, Timer] = {}
         self.cleaner = LogCleaner(config, clock=clock, disk=disk, logs=self._logs.values)
         self._is_stopping = False
-        self._writes_recovery_points = False
+        self._writes_recovery_points = self._recovery_points_wait = False
 
     # -- start ---------------------------------------------------------------------------------
 
@@ -584,15 +584,17 @@ class LogManager:
         return self._checkpoint(checkpoints.RECOVERY_POINT_FILE, lambda log: log.recovery_point)
 
     def _recovery_point_lowered(self) -> None:
-        """Write the recovery points soon; the cuts of one turn of the loop share a write."""
-        if not self._writes_recovery_points:
-            self._writes_recovery_points = True
-            self._clock.call_soon(self._write_recovery_points)
+        """Write the recovery points soon: cuts of one turn, or of the time of a write, share one."""
+        if not self._recovery_points_wait:
+            self._recovery_points_wait = True
+            if not self._writes_recovery_points:
+                self._clock.call_soon(self._write_recovery_points)
 
-    def _write_recovery_points(self) -> None:
-        self._writes_recovery_points = False
-        if not self._is_stopping:
-            self.checkpoint_recovery_points()
+    def _write_recovery_points(self, _: None = None) -> None:
+        self._writes_recovery_points = self._recovery_points_wait and not self._is_stopping
+        self._recovery_points_wait = False
+        if self._writes_recovery_points:
+            self.checkpoint_recovery_points().addCallback(self._write_recovery_points)
 
     def checkpoint_log_starts(self) -> "Deferred[None]":
         """Write log-start-offset-checkpoint of every directory (also done by a timer).

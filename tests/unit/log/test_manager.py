@@ -382,6 +382,34 @@ def test_a_truncation_takes_the_recovery_point_along(broker: Broker, fully: bool
     assert broker.read("/d1/recovery-point-offset-checkpoint") == b"0\n1\na 0 3\n"
 
 
+def test_cuts_during_a_write_of_recovery_points_share_the_next_one() -> None:
+    threads = ManualThreads()
+    broker = Broker(threads=threads)
+    starting = Deferred.fromCoroutine(broker.logs.startup())
+    while not starting.called:
+        threads.run_all()
+    log = broker.create()
+    append(log, *"abcdef")
+    for letter in "ghi":
+        append(log, letter)
+    log.flush()
+    threads.run_all()
+    written: list[str] = []
+
+    def before(operation: str, path: str) -> None:
+        if operation == "rename" and "recovery-point" in path:
+            written.append(broker.read("/d1/recovery-point-offset-checkpoint.tmp").decode())
+
+    broker.disk.before = before
+    for offset in (8, 7, 6):
+        log.truncate_to(offset)
+        broker.clock.advance(0)
+    threads.run_all()
+    broker.clock.advance(0)
+    threads.run_all()
+    assert [text.split()[-1] for text in written] == ["8", "6"]
+
+
 def test_unchanged_checkpoints_are_not_written_again(broker: Broker) -> None:
     broker.create()
     result_of(broker.logs.checkpoint_high_watermarks())
