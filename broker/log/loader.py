@@ -390,8 +390,8 @@ class _Loader:
                     recovery.end_offset,
                     segments[index + 1].base_offset,
                 )
-            if cut_bytes or lost:
                 self._drop_segments(segments, index + 1)
+            if cut_bytes or lost:
                 self._drop_snapshots_above(recovery.end_offset)
                 return recovery.end_offset
             self._recovered_index = index

@@ -28,7 +28,7 @@ from kafkalike.records.record import Record
 from kafkalike.runtime.ports import StorageError
 from kafkalike.types import TopicPartition
 from tests.fakes import FakeRandom, InlineThreads, result_of
-from tests.unit.log.support import PATH, marker
+from tests.unit.log.support import PATH, CrashAt, marker
 from tests.unit.log.test_cleaner import Compaction
 
 from .support import LedPartition
@@ -493,10 +493,6 @@ def test_none_is_made_where_the_setting_says_so() -> None:
 # -- crashes --------------------------------------------------------------------------------------
 
 
-class Crash(Exception):
-    pass
-
-
 @pytest.mark.parametrize("power_lost", [False, True])
 def test_a_crash_at_any_operation_leaves_a_log_that_loads(power_lost: bool) -> None:
     at = used = 0
@@ -505,15 +501,7 @@ def test_a_crash_at_any_operation_leaves_a_log_that_loads(power_lost: bool) -> N
         world.log.flush()
         recovery_point = world.log.recovery_point
         expected = state(load(world.log))
-        count = 0
-
-        def before(operation: str, path: str) -> None:
-            nonlocal count
-            count += 1
-            if count > at:  # noqa: B023
-                raise Crash
-
-        world.disk.before = before
+        world.disk.before = CrashAt(at)
         outcome: list[Any] = []
         Deferred.fromCoroutine(world.keeper.look(NUMBER)).addBoth(outcome.append)
         for _ in range(100):

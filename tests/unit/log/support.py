@@ -72,6 +72,23 @@ def marker(
     )
 
 
+class Crash(Exception):
+    """The process ends here."""
+
+
+class CrashAt:
+    """The `before` of a disk: the process ends ahead of operation number `at` and does nothing more."""
+
+    def __init__(self, at: int, error: type[BaseException] = Crash) -> None:
+        self._left = at
+        self._error = error
+
+    def __call__(self, operation: str, path: str) -> None:
+        if self._left == 0:
+            raise self._error
+        self._left -= 1
+
+
 class World:
     """One log directory on one disk, over several lives of the process."""
 

@@ -21,7 +21,7 @@ from kafkalike.records.scan import iterate_batches
 from kafkalike.runtime.ports import FileRange, StorageError
 from tests.fakes import result_of
 
-from .support import NOW, PATH, T0, World, config, contents, marker, names
+from .support import NOW, PATH, T0, Crash, CrashAt, World, config, contents, marker, names
 
 DAY_MS = 86_400_000
 
@@ -417,9 +417,6 @@ def test_truncation_makes_the_cleaned_part_dirty_again() -> None:
 
 @pytest.mark.parametrize("power_lost", [False, True])
 def test_a_crash_at_any_operation_keeps_the_newest_values(power_lost: bool) -> None:
-    class Crash(Exception):
-        pass
-
     class Chance:
         def __init__(self, seed: int) -> None:
             self._random = random.Random(seed)
@@ -446,15 +443,7 @@ def test_a_crash_at_any_operation_keeps_the_newest_values(power_lost: bool) -> N
     while True:
         world = filled()
         recovery_point = world.log.recovery_point
-        count = 0
-
-        def before(operation: str, path: str) -> None:
-            nonlocal count
-            count += 1
-            if count > at:  # noqa: B023
-                raise Crash
-
-        world.disk.before = before
+        world.disk.before = CrashAt(at)
         work = Deferred.fromCoroutine(world.cleaner.clean_one())
         crashed: list[Any] = []
         work.addErrback(crashed.append)

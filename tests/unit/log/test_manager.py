@@ -27,7 +27,7 @@ from tests.fakes import (
     result_of,
 )
 
-from .support import NOW, append, batch, values_of
+from .support import NOW, CrashAt, append, batch, values_of
 
 A0 = TopicPartition("a", 0)
 A1 = TopicPartition("a", 1)
@@ -200,15 +200,7 @@ def test_the_mark_is_the_last_thing_written() -> None:
         broker = Broker().start()
         append(broker.create(), "a", "b", producer=(1, 0, 0))
         append(broker.create(B0), "c")
-        count = 0
-
-        def before(operation: str, path: str) -> None:
-            nonlocal count
-            count += 1
-            if count > at:  # noqa: B023
-                raise KeyboardInterrupt
-
-        broker.disk.before = before
+        broker.disk.before = CrashAt(at, KeyboardInterrupt)
         try:
             broker.stop()
             finished = True

@@ -19,7 +19,20 @@ from kafkalike.records.record import Record
 from kafkalike.runtime.ports import StorageError
 from kafkalike.tools.simulator.disk import MemoryDisk
 
-from .support import NOW, PATH, World, append, batch, config, contents, marker, names, values_of
+from .support import (
+    NOW,
+    PATH,
+    Crash,
+    CrashAt,
+    World,
+    append,
+    batch,
+    config,
+    contents,
+    marker,
+    names,
+    values_of,
+)
 
 STEM = f"{PATH}/{0:020d}"
 
@@ -711,10 +724,6 @@ def test_an_unfinished_clean_is_undone() -> None:
 # -- crashes everywhere ------------------------------------------------------------------------
 
 
-class Crash(Exception):
-    """The process ends here."""
-
-
 @dataclass
 class Oracle:
     """What a log must hold, kept apart from it."""
@@ -888,15 +897,7 @@ def test_a_crash_at_any_operation_of_a_recovery_is_recovered_from() -> None:
     at = 0
     while True:
         world = broken_world()
-        count = 0
-
-        def before(operation: str, path: str) -> None:
-            nonlocal count
-            count += 1
-            if count > at:  # noqa: B023
-                raise Crash
-
-        world.disk.before = before
+        world.disk.before = CrashAt(at)
         try:
             world.load(SETTINGS, recovery_point=0)
         except Crash:
@@ -932,15 +933,7 @@ def test_a_crash_at_any_operation_of_a_cut_leaves_no_hole(power_lost: bool) -> N
     finished, at = False, 0
     while not finished:
         world, settings_ = broken_world()
-        count = 0
-
-        def before(operation: str, path: str) -> None:
-            nonlocal count
-            count += 1
-            if count > at:  # noqa: B023
-                raise Crash
-
-        world.disk.before = before
+        world.disk.before = CrashAt(at)
         try:
             world.load(settings_)
             finished = True

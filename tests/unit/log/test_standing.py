@@ -67,6 +67,16 @@ def test_marks_come_back() -> None:
         assert parse_clean_shutdown(format_clean_shutdown(epoch)) == epoch
 
 
+def two_of_one_record() -> Broker:
+    """A broker with two logs of one record each, all of it below their high watermarks."""
+    broker = Broker().start()
+    for tp in (A0, B0):
+        log = broker.create(tp)
+        append(log, "a")
+        log.update_high_watermark(1)
+    return broker
+
+
 def test_a_log_that_ends_below_its_high_watermark_is_shorter() -> None:
     broker = Broker().start()
     for tp in (A0, B0):
@@ -84,11 +94,7 @@ def test_a_log_that_ends_below_its_high_watermark_is_shorter() -> None:
 
 def test_a_log_of_which_nothing_is_left_is_shorter() -> None:
     """Its directory was never synced, unlike the file of the high watermarks."""
-    broker = Broker().start()
-    for tp in (A0, B0):
-        log = broker.create(tp)
-        append(log, "a")
-        log.update_high_watermark(1)
+    broker = two_of_one_record()
     broker.logs.checkpoint_high_watermarks()
     broker.kill()
     broker.disk.remove_tree("/d1/a-0")
@@ -110,11 +116,7 @@ def test_a_log_that_was_deleted_is_not_shorter() -> None:
 
 
 def test_whoever_cuts_a_log_that_was_closed_in_order_makes_it_shorter() -> None:
-    broker = Broker().start()
-    for tp in (A0, B0):
-        log = broker.create(tp)
-        append(log, "a")
-        log.update_high_watermark(1)
+    broker = two_of_one_record()
     stop(broker, 77)
     cut(broker, f"/d1/a-0/{0:020d}.log", 1)
     broker.start()
