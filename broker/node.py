@@ -199,6 +199,9 @@ class Node:
         await parts.logs.startup()
         self._journal = self._make_journal()
         self._build()
+        self._first_update.expects_topics = await self._across_sessions(
+            lambda: zk_topics.any_topic(self.zk)
+        )
         await self._groups.start()
         self._snapshots.start()
         self._features.start()

@@ -40,6 +40,12 @@ async def list_topics(zk: ZkClient, watch: Watch | None = None) -> list[str]:
     return names
 
 
+async def any_topic(zk: ZkClient) -> bool:
+    """Whether there is a topic at all."""
+    stat = await retrying(zk, lambda: zk.exists(paths.TOPICS))
+    return stat is not None and stat.num_children > 0
+
+
 async def topic_exists(zk: ZkClient, topic: str) -> bool:
     return await retrying(zk, lambda: zk.exists(paths.topic(topic))) is not None
 

@@ -30,7 +30,12 @@ class _Waiting:
 class FirstUpdate:
     """Holds back answers that would show an empty cluster only because nobody has told us yet.
 
-    Bounded: after `limit_s` without a word of any controller the answer shows what is known.
+    A new controller first tells everybody who is alive, and of no partition (reference: controller 3):
+    to a broker that has just started that is no picture of the cluster as long as there are topics.
+    Clients take "unknown topic" at its word: librdkafka gives up all records it holds for that topic.
+
+    Bounded: after `limit_s` without a word of any controller the answer shows what is known; and once
+    that was needed though brokers are known, nobody waits again.
     """
 
     def __init__(self, cache: MetadataCache, clock: Clock, limit_s: float) -> None:
@@ -38,11 +43,14 @@ class FirstUpdate:
         self._clock = clock
         self._limit_s = limit_s
         self._waiting: list[Deferred[None]] = []
-        cache.add_listener(self._release)
+        self._has_come = False
+        self.expects_topics = False
+        """There are topics in ZooKeeper, so a picture without any is not the whole one."""
+        cache.add_listener(self._updated)
 
     def wait(self) -> "Deferred[None] | None":
         """None when there is nothing to wait for."""
-        if self._cache.snapshot.version > 0:
+        if self._has_come:
             return None
         result: Deferred[None] = Deferred()
         self._waiting.append(result)
@@ -55,9 +63,17 @@ class FirstUpdate:
 
     def _give_up(self, result: "Deferred[None]") -> None:
         self._waiting.remove(result)
+        if self._cache.snapshot.version > 0:
+            self._has_come = True
         result.callback(None)
 
-    def _release(self, _: MetadataUpdate | None = None) -> None:
+    def _updated(self, update: MetadataUpdate) -> None:
+        if self._has_come or (self.expects_topics and not update.snapshot.topics):
+            return
+        self._has_come = True
+        self._release()
+
+    def _release(self) -> None:
         waiting, self._waiting = self._waiting, []
         for result in waiting:
             result.callback(None)

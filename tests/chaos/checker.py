@@ -68,6 +68,8 @@ class Outcomes:
     """What the check saw, for the summary."""
 
     findings: list[Finding]
+    remarks: list[str] = field(default_factory=list)
+    """What a client did against its own rules: no broker can make a call outlast its own time limit."""
     acknowledged: int = 0
     records: int = 0
     unacknowledged: int = 0
@@ -103,7 +105,7 @@ def check(evidence: Evidence) -> Outcomes:
             tell(rule, text)
     acknowledged: dict[int, set[int]] = {}
     for name, path in sorted(evidence.producers.items()):
-        for rule, text in check_producer(name, path, logs, acknowledged):
+        for rule, text in check_producer(name, path, logs, acknowledged, outcomes.remarks):
             tell(rule, text)
     outcomes.acknowledged = sum(len(offsets) for offsets in acknowledged.values())
     outcomes.unacknowledged = outcomes.records - sum(
@@ -265,11 +267,13 @@ def check_producer(
     path: Path,
     logs: Mapping[int, Mapping[int, tuple[str, int, int]]],
     acknowledged: dict[int, set[int]],
+    remarks: list[str],
 ) -> Problems:
     """Every acknowledged record is where it was said to be, and they are in order."""
     newest: dict[int, tuple[int, int]] = {}
     acks: dict[int, list[tuple[int, int]]] = {}
     ended = False
+    closing = None
     for kind, _, fields in lines_of(path):
         if kind == "A":
             partition, offset, sequence = map(int, fields[:3])
@@ -277,9 +281,13 @@ def check_producer(
         elif kind == "X":
             yield "producer", f"{name}: {' '.join(fields)}"
             ended = True
+        elif kind == "C":
+            closing = f"{name} never came back from a close of at most {fields[0]} s"
         elif kind == "E":
             ended = True
-    if not ended:
+    if not ended and closing is not None:
+        remarks.append(closing)
+    elif not ended:
         yield "producer", f"{name} did not end"
     for partition, pairs in sorted(acks.items()):
         log = logs.get(partition, {})

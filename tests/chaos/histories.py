@@ -6,6 +6,7 @@ leaves whole lines.  Times are seconds of the monotonic clock, which all process
 producer   A TIME PARTITION OFFSET SEQUENCE     acknowledged
            F TIME PARTITION SEQUENCE TEXT       given up: may be in the log or not
            X TIME TEXT                          the producer itself broke
+           C TIME LIMIT                         its library is told to end within LIMIT seconds
            E TIME                               it ended in order: all that was sent has an outcome
 reader     R TIME PARTITION OFFSET VALUE        read; VALUE is the record's head, see `head_of`
            O TIME PARTITION TEXT                its position was refused

@@ -10,6 +10,7 @@ kafka-python-plain the same without, one request in flight (so it may duplicate,
 
 import argparse
 import ctypes
+import faulthandler
 import signal
 import sys
 import threading
@@ -26,6 +27,9 @@ OPEN_LIMIT: Final = 200
 """Records of a partition without an outcome."""
 
 END_LIMIT_S: Final = 150.0
+STANDS_STILL_S: Final = 10.0
+"""A library that has not come back so long after the time limit of the call waits for no broker.  (Seen
+once with librdkafka 2.16: one record open, which the broker had, and `flush(150)` for good.)"""
 DELIVERY_TIMEOUT_MS: Final = 120_000
 
 STAY_WITH_KNOWN_BROKERS: Final = {"metadata.recovery.strategy": "none"}
@@ -170,8 +174,11 @@ def main(arguments: list[str]) -> int:
             producer.send(partition, sequence, value_of(args.name, partition, sequence))
         except Exception as error:  # what a library raises before it took the record
             report(partition, sequence, -1, f"not sent: {error!r}")
+    history.add("C", f"{END_LIMIT_S:g}")
+    faulthandler.dump_traceback_later(END_LIMIT_S + STANDS_STILL_S, exit=True)
     deadline_s = time.monotonic() + END_LIMIT_S
     producer.close(END_LIMIT_S)
+    faulthandler.cancel_dump_traceback_later()
     while sum(open_now) and time.monotonic() < deadline_s:
         producer.poll()
         time.sleep(0.02)

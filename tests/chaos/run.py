@@ -322,6 +322,7 @@ class Run:
                 f"{worker.name}: {worker.acks} acknowledged, {len(failed)} given up, longest "
                 f"silence {gap:.1f} s until {at_s - self.begun_s:.1f}"
             )
+        lines += [f"client's own: {remark}" for remark in outcomes.remarks]
         lines.append(f"findings: {len(outcomes.findings)}")
         lines += [f"  {finding}" for finding in outcomes.findings]
         return "\n".join(lines)

@@ -1,6 +1,9 @@
 """The checker on evidence made by hand: none is blamed wrongly, and every rule fires."""
 
 import struct
+import subprocess
+import sys
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -10,6 +13,7 @@ import pytest
 from tests.chaos.checker import Evidence, Leadership, check, journal_leaders
 from tests.chaos.histories import History, lines_of, parse_value, value_of
 from tests.chaos.logs import BadLog, Replica, offsets_in
+from tests.integration.brokers import ROOT
 
 Sent = tuple[str, int]
 """(producer, sequence)"""
@@ -341,6 +345,47 @@ def test_a_plain_producer_may_write_twice(scene: Scene) -> None:
     scene.evidence.high_watermarks[0] = 6
     scene.evidence.reader = None
     assert scene.rules() == set()
+
+
+def test_a_library_that_stands_still_is_told_as_the_clients_own(scene: Scene) -> None:
+    scene.history("b", [("A", 0, 1, 0), ("A", 0, 3, 1), ("C", 150)])
+    outcomes = check(scene.evidence)
+    assert outcomes.findings == []
+    assert outcomes.remarks == ["b never came back from a close of at most 150 s"]
+    scene.history("b", [("A", 0, 1, 0), ("A", 0, 2, 1), ("C", 150)])
+    assert scene.rules() == {"lost"}, "what it was told counts all the same"
+
+
+STUCK = """
+import sys, threading
+from tests.chaos import producers
+
+class Stuck:
+    def send(self, partition, sequence, value): pass
+    def poll(self): pass
+    def problem(self): return None
+    def close(self, limit_s): threading.Event().wait()
+
+producers.END_LIMIT_S = producers.STANDS_STILL_S = 0.2
+producers.make = lambda *_: Stuck()
+producers.main(sys.argv[1:])
+"""
+
+
+def test_a_producer_ends_though_its_library_does_not(tmp_path: Path) -> None:
+    history = tmp_path / "h"
+    words = ["confluent", "b", "--bootstrap", "x:1", "--topic", "t", "--partitions", "1"]
+    words += ["--rate", "100", "--history", str(history)]
+    with subprocess.Popen(
+        [sys.executable, "-c", STUCK, *words], cwd=ROOT, stderr=subprocess.PIPE, text=True
+    ) as process:
+        deadline_s = time.monotonic() + 60
+        while not history.exists() and time.monotonic() < deadline_s:
+            time.sleep(0.02)
+        process.terminate()
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 1 and "in close" in err
+    assert [kind for kind, _, _ in lines_of(history)] == ["C"]
 
 
 def test_many_findings_of_a_rule_are_counted(scene: Scene) -> None:

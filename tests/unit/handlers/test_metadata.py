@@ -253,6 +253,45 @@ def test_the_first_answer_waits_for_the_controller(told: bool) -> None:
     assert clock.pending() == 0
 
 
+def first_update(*, expects_topics: bool) -> tuple[FirstUpdate, MetadataCache, FakeClock]:
+    cache, clock = MetadataCache(1), FakeClock()
+    first = FirstUpdate(cache, clock, 5.0)
+    first.expects_topics = expects_topics
+    return first, cache, clock
+
+
+def test_who_is_alive_is_no_picture_of_a_cluster_with_topics() -> None:
+    first, cache, clock = first_update(expects_topics=True)
+    waiting = first.wait()
+    cache.update(update_metadata({}))
+    later = first.wait()
+    assert waiting is not None and later is not None
+    assert not waiting.called and not later.called
+    cache.update(update_metadata({"t": [(0, 1, [1])]}))
+    assert waiting.called and later.called and first.wait() is None
+    cache.update(update_metadata({"t": [(0, -2, [1])]}))
+    assert first.wait() is None, "the last topic may go"
+    assert clock.pending() == 0
+
+
+def test_a_cluster_without_topics_is_told_at_once() -> None:
+    first, cache, _ = first_update(expects_topics=False)
+    waiting = first.wait()
+    cache.update(update_metadata({}))
+    assert waiting is not None and waiting.called and first.wait() is None
+
+
+def test_topics_of_which_nobody_tells_are_waited_for_once() -> None:
+    first, cache, clock = first_update(expects_topics=True)
+    waiting = first.wait()
+    assert waiting is not None
+    clock.advance(5)
+    assert waiting.called and first.wait() is not None, "no controller has spoken"
+    cache.update(update_metadata({}))
+    clock.advance(5)
+    assert first.wait() is None and clock.pending() == 0
+
+
 @pytest.mark.parametrize(
     ("version", "endpoint_type", "code"), [(1, 1, 0), (1, 2, 114), (1, 3, 115), (0, 1, 0)]
 )

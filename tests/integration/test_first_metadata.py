@@ -1,0 +1,103 @@
+"""What clients hear of a broker that has just started while a new controller takes over.
+
+The test holds the office itself and says what a controller says, in its order and its own time.
+"""
+
+import json
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from kazoo.client import KazooClient
+
+from kafkalike.messages.control import UpdateMetadataRequest
+from kafkalike.zk import paths
+from tests.chaos.observer import Wire, metadata_request
+from tests.integration.brokers import BrokerCluster, ClusterMaker
+
+pytestmark = pytest.mark.real_zookeeper
+
+HELD_S = 1.0
+OTHER = 9
+UPDATE_METADATA_VERSION = 8
+METADATA_VERSION = 12
+
+
+@pytest.fixture
+def zk(zookeeper_address: str, chroot: str) -> Iterator[Any]:
+    client = KazooClient(zookeeper_address + chroot)
+    client.start(30)
+    client.ensure_path("/")
+    yield client
+    client.stop()
+    client.close()
+
+
+def take_office(zk: Any) -> None:
+    zk.ensure_path(paths.BROKER_IDS)
+    office = {"version": 2, "brokerid": OTHER, "timestamp": "1", "kraftControllerEpoch": -1}
+    zk.create(paths.CONTROLLER, json.dumps(office).encode(), ephemeral=True)
+    zk.create(paths.CONTROLLER_EPOCH, b"5")
+
+
+def update(cluster: BrokerCluster, zk: Any, topics: list[Any]) -> UpdateMetadataRequest:
+    _, stat = zk.get(f"{paths.BROKER_IDS}/1")
+    broker = UpdateMetadataRequest.UpdateMetadataBroker(
+        id=1,
+        endpoints=[
+            UpdateMetadataRequest.UpdateMetadataBroker.UpdateMetadataEndpoint(
+                port=cluster[1].port, host="127.0.0.1", listener="PLAINTEXT", security_protocol=0
+            )
+        ],
+    )
+    return UpdateMetadataRequest(
+        controller_id=OTHER,
+        controller_epoch=5,
+        broker_epoch=stat.czxid,
+        topic_states=topics,
+        live_brokers=[broker],
+    )
+
+
+def topic_state() -> UpdateMetadataRequest.UpdateMetadataTopicState:
+    partition = UpdateMetadataRequest.UpdateMetadataPartitionState(
+        partition_index=0,
+        controller_epoch=5,
+        leader=1,
+        leader_epoch=3,
+        isr=[1],
+        zk_version=3,
+        replicas=[1],
+    )
+    return UpdateMetadataRequest.UpdateMetadataTopicState(
+        topic_name="there", topic_id=b"\1" * 16, partition_states=[partition]
+    )
+
+
+@pytest.mark.parametrize("topics", [True, False])
+def test_no_topic_is_unknown_before_the_controller_has_told_of_topics(
+    make_cluster: ClusterMaker, zk: Any, topics: bool
+) -> None:
+    take_office(zk)
+    if topics:
+        assignment = {"version": 3, "partitions": {"0": [1]}, "topic_id": "AQEBAQEBAQEBAQEBAQEBAQ"}
+        zk.create(f"{paths.TOPICS}/there", json.dumps(assignment).encode(), makepath=True)
+    cluster = make_cluster(1)
+    client, controller = Wire(cluster[1].port), Wire(cluster[1].port)
+    answers: list[Any] = []
+    asking = threading.Thread(
+        target=lambda: answers.append(client.ask(metadata_request("there"), METADATA_VERSION))
+    )
+    asking.start()
+    told = controller.ask(update(cluster, zk, []), UPDATE_METADATA_VERSION)
+    assert told.error_code == 0
+    if topics:
+        asking.join(HELD_S)
+        assert answers == []
+        controller.ask(update(cluster, zk, [topic_state()]), UPDATE_METADATA_VERSION)
+    asking.join(30)
+    (topic,) = answers[0].topics
+    assert (topic.error_code, len(topic.partitions)) == ((0, 1) if topics else (3, 0))
+    client.close()
+    controller.close()
