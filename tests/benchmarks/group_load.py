@@ -45,7 +45,15 @@ from .group_work import Link, coordinators
 TOPIC = "bench-load"
 PARTITIONS = 100
 LINKS = 4
-SETTINGS = {"offsets.topic.num.partitions": "1", "offsets.topic.replication.factor": "1"}
+SETTINGS = {
+    "offsets.topic.num.partitions": "1",
+    "offsets.topic.replication.factor": "1",
+    "zookeeper.session.timeout.ms": "6000",
+}
+SESSION_END_S = 10.0
+"""Kafka refuses to start while the session of the killed process lives."""
+START_LIMIT_S = 120.0
+SERVED_LIMIT_S = 300.0
 SNAPSHOT_LIMIT_S = 60.0
 SNAPSHOT_EVERY = 50_000
 """Records, or more, between two snapshots with default settings."""
@@ -101,12 +109,14 @@ class Ours(BrokerProcess):
 
 
 async def reach(port: int) -> Link:
-    while True:
-        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+    end_s = time.monotonic() + START_LIMIT_S
+    while time.monotonic() < end_s:
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError, TimeoutError):
             link = await Link.open("127.0.0.1", port)
             await asyncio.wait_for(link.ask(ApiVersionsRequest()), 5)
             return link
         await asyncio.sleep(0.01)
+    raise TimeoutError(f"nobody answers on port {port} within {START_LIMIT_S:g} s")
 
 
 async def fill(port: int, records: int, names: list[str], keys: int) -> float:
@@ -176,11 +186,12 @@ async def until_served(port: int, name: str) -> tuple[float, float]:
 
     task = asyncio.create_task(watch())
     wanted = OffsetFetchRequest.OffsetFetchRequestGroup(group_id=name, topics=None)
-    while True:
-        group = (await link.ask(OffsetFetchRequest(groups=[wanted]))).groups[0]
-        if not group.error_code and group.topics:
-            break
-        await asyncio.sleep(0.002)
+    async with asyncio.timeout(SERVED_LIMIT_S):
+        while True:
+            group = (await link.ask(OffsetFetchRequest(groups=[wanted]))).groups[0]
+            if not group.error_code and group.topics:
+                break
+            await asyncio.sleep(0.002)
     took_s = time.perf_counter() - begin_s
     served.set()
     await task
@@ -247,7 +258,7 @@ def rests(snapshot: Path) -> bool:
 def restart(side: Side, name: str, what: str, between: Callable[[], object]) -> Load:
     side.kill()
     between()
-    time.sleep(4)  # its session ends
+    time.sleep(SESSION_END_S)
     side.start()
     took_s, longest_s = asyncio.run(until_served(side.port, name))
     print(

@@ -12,7 +12,6 @@ for is named.  The table goes between the two markers in docs/benchmarks.md, wit
 import argparse
 import asyncio
 import contextlib
-import os
 import signal
 import sys
 import time
@@ -34,7 +33,15 @@ from tests.benchmarks.group_work import (
     rebalances,
 )
 from tests.benchmarks.sides import KafkalikeSide, KafkaSide, Side, stop_on_signals
-from tests.benchmarks.vs_kafka import BUSY_LOAD, DOCUMENT, TRIAL, facts, say, working_folder
+from tests.benchmarks.vs_kafka import (
+    DOCUMENT,
+    TRIAL,
+    busy_share,
+    facts,
+    quietness,
+    say,
+    working_folder,
+)
 from tests.benchmarks.work import Figures
 from tests.reference_kafka import jars
 
@@ -162,7 +169,7 @@ def loads(args: argparse.Namespace, results: Results) -> None:
             note(results, title.format(load.what), side, figures)
 
 
-def conditions(args: argparse.Namespace, loads_: tuple[float, float]) -> list[str]:
+def conditions(args: argparse.Namespace, busy: tuple[float, float]) -> list[str]:
     lines = [
         f"Rounds that count: {args.rounds}, by turns, after one that does not; {args.seconds:g} s"
         f" for each item, {REBALANCES} rebalances; given is the median (least - most).",
@@ -171,12 +178,7 @@ def conditions(args: argparse.Namespace, loads_: tuple[float, float]) -> list[st
         "A rebalance begins when the members send JoinGroup and ends when all have their assignment.",
         "Loads: one broker, one partition, killed and started again; from its first answer until the"
         " last group is served, and the longest ApiVersions answer meanwhile. Kafka has no snapshots.",
-        f"Load average before {loads_[0]:.2f}, after {loads_[1]:.2f}"
-        + (
-            ": **the machine was busy, do not trust these figures.**"
-            if loads_[0] > BUSY_LOAD
-            else "."
-        ),
+        quietness(busy),
     ]
     if args.small:
         lines.insert(0, "**A small trial: the figures mean nothing.**")
@@ -225,7 +227,7 @@ def main() -> int:
     args = parse()
     stop_on_signals()
     jars()  # fetched before anything is measured
-    before = os.getloadavg()[0]
+    before = busy_share()
     results: Results = {}
     problems: list[str] = []
     signal.signal(signal.SIGALRM, _time_is_up)
@@ -239,7 +241,7 @@ def main() -> int:
             problems.append(f"{args.limit} s were over; what is missing was not measured")
         finally:
             signal.alarm(0)
-    told = conditions(args, (before, os.getloadavg()[0]))
+    told = conditions(args, (before, busy_share()))
     section = report.markdown(report.rows(results), described, told, problems)
     report.insert(args.document, section, BEGIN, END)
     say(f"\n{section}\nwritten: {args.document}")

@@ -51,7 +51,9 @@ TOUCHED_BYTES: Final = 8_000_000_000
 FRESH_BYTES: Final = 2_000_000_000
 QUICK_TOPIC_BYTES: Final = 100_000_000
 SETTLED_S: Final = 3.0
-BUSY_LOAD: Final = 0.5
+BUSY_SHARE: Final = 0.1
+"""More of the machine than this in the hands of others makes figures worthless."""
+LOOK_S: Final = 3.0
 START_TITLE: Final = "One broker"
 MEMORY_TITLES: Final = {1: "One broker, after these rounds", 3: "Three brokers, after these rounds"}
 
@@ -192,7 +194,33 @@ def facts(folder: Path) -> dict[str, str]:
     }
 
 
-def conditions(args: argparse.Namespace, topic_bytes: int, loads: tuple[float, float]) -> list[str]:
+def busy_share() -> float:
+    """How much of all cores' time others take now, looked at for a moment in which we do nothing.
+
+    A load average would do less well: it remembers what ended a minute ago.
+    """
+
+    def times() -> list[int]:
+        return [int(word) for word in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+
+    before = times()
+    time.sleep(LOOK_S)
+    spent = [after - at_first for after, at_first in zip(times(), before, strict=True)]
+    waited = spent[3] + spent[4]  # idle, and idle for the disk
+    return 1 - waited / max(sum(spent), 1)
+
+
+def quietness(busy: tuple[float, float]) -> str:
+    """A line on what others did on this machine before and after."""
+    line = (
+        f"Others took {busy[0]:.0%} of the machine before the start and {busy[1]:.0%} after the end"
+    )
+    if max(busy) > BUSY_SHARE:
+        return line + ": **the machine was busy, do not trust these figures.**"
+    return line + "."
+
+
+def conditions(args: argparse.Namespace, topic_bytes: int, busy: tuple[float, float]) -> list[str]:
     lines = [
         f"Rounds that count: {args.rounds}, by turns, after one that does not;"
         f" {args.seconds:g} s for each item; given is the median (least - most)."
@@ -204,12 +232,7 @@ def conditions(args: argparse.Namespace, topic_bytes: int, loads: tuple[float, f
         " Kafka with 1 GB of heap and G1. Topics with file.delete.delay.ms=1000.",
         f"Up to {TOUCHED_BYTES / 1e9:g} GB of memory were touched before every round,"
         f" {FRESH_BYTES / 1e9:g} GB before every measurement; who is first changes with every round.",
-        f"Load average before {loads[0]:.2f}, after {loads[1]:.2f}"
-        + (
-            ": **the machine was busy, do not trust these figures.**"
-            if loads[0] > BUSY_LOAD
-            else "."
-        ),
+        quietness(busy),
     ]
     if args.quick:
         lines.insert(0, "**A quick trial: the figures mean nothing.**")
@@ -312,12 +335,12 @@ def main() -> int:
     args = parse()
     stop_on_signals()
     jars()  # fetched before anything is measured
-    before = os.getloadavg()[0]
+    before = busy_share()
     with working_folder(args.dir) as folder:
         described = facts(folder)
         comparison = compare(args, folder)
     topic_bytes = QUICK_TOPIC_BYTES if args.quick else TOPIC_BYTES
-    told = conditions(args, topic_bytes, (before, os.getloadavg()[0]))
+    told = conditions(args, topic_bytes, (before, busy_share()))
     found = report.rows(comparison.results)
     drawing = args.document.with_suffix(".svg")
     section = report.markdown(found, described, told, comparison.problems, drawing.name)
