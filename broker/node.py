@@ -4,9 +4,10 @@
 node runs as a process, beside others in one test process, and in the simulator.
 
 Start (reference: zookeeper 8): ZooKeeper, identity, dynamic configuration, logs, listeners,
-registration, controller.  Listeners accept before the broker is registered, so that a client that
-hears of it never finds a closed door; Metadata answers wait for the controller's first word.  Stop:
-leadership is moved away while still serving, then listeners, replicas, logs, controller, session.
+registration, controller.  Listeners accept just before the broker is registered, so that a client
+that hears of it never finds a closed door, but not while the session of an earlier life goes on, for
+which clients still take it; Metadata answers wait for the controller's first word.  Stop: leadership
+is moved away while still serving, then listeners, replicas, logs, controller, session.
 
 To add an API: build its handler in `_build_apis` and put it into the list there.
 """
@@ -199,12 +200,13 @@ class Node:
         await parts.logs.startup()
         self._journal = self._make_journal()
         self._build()
-        self._first_update.expects_topics = await self._across_sessions(
+        parts.metadata.lacks_topics = await self._across_sessions(
             lambda: zk_topics.any_topic(self.zk)
         )
         await self._groups.start()
         self._snapshots.start()
         self._features.start()
+        await self._across_sessions(parts.presence.wait_for_place)
         self._server.start()
         parts.presence.endpoints = self._advertised()
         await self._across_sessions(self._look_at_logs)
@@ -477,7 +479,15 @@ class Node:
                 config,
                 self._first_update,
             ),
-            TopicsApi(self._controller, topic_admin, metadata, self._waiter, dynamic, authorizer),
+            TopicsApi(
+                self._controller,
+                topic_admin,
+                metadata,
+                self._waiter,
+                dynamic,
+                authorizer,
+                self._first_update,
+            ),
             DeleteRecordsApi(replicas, metadata, authorizer),
             ConfigsApi(
                 config_admin,

@@ -166,6 +166,22 @@ async def register(
     return Registration(stat.czxid, session_id)
 
 
+async def wait_for_place(
+    zk: ZkClient, clock: Clock, broker_id: int, *, wait_s: float, logger: logging.Logger
+) -> None:
+    """Wait until no node of another session stands where `register` puts this broker's.
+
+    Raises DuplicateBrokerRegistration when one is still there after `wait_s`.
+    """
+    path = paths.broker(broker_id)
+    deadline = clock.monotonic() + wait_s
+    while True:
+        stat = await retrying(zk, lambda: zk.exists(path))
+        if stat is None or stat.ephemeral_owner == zk.session_id:
+            return
+        await _await_end(zk, clock, path, stat.ephemeral_owner, deadline, logger)
+
+
 def _created(results: list[OpResult]) -> Stat | None:
     """The registration's stat, or None when something about the node was not as expected."""
     for result in results:

@@ -31,8 +31,8 @@ class FirstUpdate:
     """Holds back answers that would show an empty cluster only because nobody has told us yet.
 
     A new controller first tells everybody who is alive, and of no partition (reference: controller 3):
-    to a broker that has just started that is no picture of the cluster as long as there are topics.
-    Clients take "unknown topic" at its word: librdkafka gives up all records it holds for that topic.
+    to a broker that has just started that is no picture of the cluster as long as there are topics
+    (`MetadataCache.lacks_topics`).
 
     Bounded: after `limit_s` without a word of any controller the answer shows what is known; and once
     that was needed though brokers are known, nobody waits again.
@@ -43,9 +43,6 @@ class FirstUpdate:
         self._clock = clock
         self._limit_s = limit_s
         self._waiting: list[Deferred[None]] = []
-        self._has_come = False
-        self.expects_topics = False
-        """There are topics in ZooKeeper, so a picture without any is not the whole one."""
         cache.add_listener(self._updated)
 
     def wait(self) -> "Deferred[None] | None":
@@ -61,17 +58,19 @@ class FirstUpdate:
 
         return result.addCallback(stop_timer)
 
+    @property
+    def _has_come(self) -> bool:
+        return self._cache.snapshot.version > 0 and not self._cache.lacks_topics
+
     def _give_up(self, result: "Deferred[None]") -> None:
         self._waiting.remove(result)
         if self._cache.snapshot.version > 0:
-            self._has_come = True
+            self._cache.lacks_topics = False
         result.callback(None)
 
-    def _updated(self, update: MetadataUpdate) -> None:
-        if self._has_come or (self.expects_topics and not update.snapshot.topics):
-            return
-        self._has_come = True
-        self._release()
+    def _updated(self, _: MetadataUpdate) -> None:
+        if self._has_come:
+            self._release()
 
     def _release(self) -> None:
         waiting, self._waiting = self._waiting, []

@@ -96,6 +96,10 @@ class MetadataCache:
     def __init__(self, broker_id: int) -> None:
         self.broker_id = broker_id
         self.snapshot = MetadataSnapshot()
+        self.lacks_topics = False
+        """There are topics in ZooKeeper, and no controller has told of any yet: that one is not here
+        says nothing.  Clients take "unknown topic" at its word: librdkafka gives up all records it
+        holds for the topic, and begins to read where it should not."""
         self._listeners: list[MetadataListener] = []
 
     def add_listener(self, listener: MetadataListener) -> None:
@@ -176,6 +180,8 @@ class MetadataCache:
             topic_ids=topic_ids,
             topic_names=topic_names,
         )
+        if touched:
+            self.lacks_topics = False
         update = MetadataUpdate(self.snapshot, tuple(touched), tuple(removed))
         for listener in self._listeners:
             listener(update)

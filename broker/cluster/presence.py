@@ -101,6 +101,23 @@ class Presence:
         self._waiting.append(waiting)
         return waiting
 
+    async def wait_for_place(self) -> None:
+        """Return once no other session holds this broker's id, which `register` would wait for too.
+
+        Raises as `register`.
+        """
+        await zk_brokers.wait_for_place(
+            self._zk,
+            self._clock,
+            self._broker_id,
+            wait_s=self._place_wait_s,
+            logger=self._logger,
+        )
+
+    @property
+    def _place_wait_s(self) -> float:
+        return self._config.zookeeper_session_timeout_ms / 1000 + FOREIGN_SESSION_GRACE_S
+
     async def register(self) -> int:
         """Announce the broker under the present session; returns its epoch.
 
@@ -118,7 +135,7 @@ class Presence:
             self._clock,
             self._broker_id,
             info,
-            wait_s=self._config.zookeeper_session_timeout_ms / 1000 + FOREIGN_SESSION_GRACE_S,
+            wait_s=self._place_wait_s,
             logger=self._logger,
             previous_session_id=self._session_id,
         )

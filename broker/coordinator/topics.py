@@ -55,7 +55,7 @@ class CachedTopics:
 
     @property
     def is_known(self) -> bool:
-        return bool(self._snapshot.brokers)
+        return bool(self._snapshot.brokers) and not self._metadata.lacks_topics
 
     @property
     def version(self) -> int:

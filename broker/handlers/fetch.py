@@ -130,6 +130,7 @@ class FetchApi:
                     partition.error_code = TopicAuthorizationFailed.code
             return
         topics = self._metadata.snapshot.topics
+        unknown = NotLeaderOrFollower if self._metadata.lacks_topics else UnknownTopicOrPartition
         for partition in context.partitions():
             if partition.error_code != NONE:
                 continue
@@ -141,7 +142,7 @@ class FetchApi:
                 continue
             known = topics.get(name)
             if known is None or number not in known:
-                partition.error_code = UnknownTopicOrPartition.code
+                partition.error_code = unknown.code
 
     def _for_old_client(
         self, response: FetchResponse, request: FetchRequest, version: int

@@ -129,6 +129,9 @@ class MetadataApi:
             if key is not None:
                 self._recent.put(key, response)
             return response
+        if self._metadata.lacks_topics:
+            selection.answers.extend(_missing(name, LeaderNotAvailable.code) for name in missing)
+            return self._respond(request, ctx, snapshot, selection)
         if not (self._creates and request.allow_auto_topic_creation):
             selection.answers.extend(_missing(name) for name in missing)
             return self._respond(request, ctx, snapshot, selection)
@@ -401,8 +404,7 @@ def _check_topics(request: MetadataRequest, version: int) -> None:
             raise UnknownServerError("Topic has neither name nor id")
 
 
-def _missing(name: str) -> _Topic:
-    code = UnknownTopicOrPartition.code
+def _missing(name: str, code: int = UnknownTopicOrPartition.code) -> _Topic:
     if topic_name_problem(name) is not None:
         code = InvalidTopicException.code
     return _Topic(error_code=code, name=name, is_internal=is_internal(name))

@@ -106,6 +106,7 @@ class ProduceApi:
         acks_known = -1 <= request.acks <= 1
         authorizer = None if self._authorizer.allows_everything else self._authorizer
         known = self._metadata.snapshot.topics
+        unknown = NotLeaderOrFollower if self._metadata.lacks_topics else UnknownTopicOrPartition
         refused: list[AppendResult] = []
         entries: list[AppendEntry] = []
         transactional = False
@@ -124,7 +125,7 @@ class ProduceApi:
                     refused.append(_refusal(topic_partition, TopicAuthorizationFailed()))
                     continue
                 if partitions is None or data.index not in partitions:
-                    refused.append(_refusal(topic_partition, UnknownTopicOrPartition()))
+                    refused.append(_refusal(topic_partition, unknown()))
                     continue
                 if not is_sole_batch(records, version):
                     first_end = batch_end(records, 0, len(records))

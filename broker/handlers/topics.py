@@ -40,7 +40,7 @@ from kafkalike.runtime.tasks import as_deferred
 from kafkalike.types import NO_LEADER, ZERO_UUID, TopicPartition
 
 from ..auth.authorizer import Authorizer, Operation, ResourceType, allows_cluster
-from ..cluster.awaiting import MetadataWaiter
+from ..cluster.awaiting import FirstUpdate, MetadataWaiter
 from ..cluster.dynamic_config import DynamicConfig
 from ..cluster.metadata_cache import MetadataCache, MetadataSnapshot
 from ..cluster.topic_admin import CreatedTopic, NewTopic, TopicAdmin
@@ -68,7 +68,10 @@ class TopicsApi:
         waiter: MetadataWaiter,
         config: DynamicConfig,
         authorizer: Authorizer,
+        first_update: FirstUpdate | None = None,
     ) -> None:
+        """`first_update` holds back what is checked against the cluster until this broker knows it."""
+        self._first_update = first_update
         self._controller = controller
         self._admin = admin
         self._metadata = metadata
@@ -83,6 +86,11 @@ class TopicsApi:
             route(CreatePartitionsRequest, self.create_partitions),
         ]
 
+    async def _know_the_cluster(self) -> None:
+        """A controller that has just started need not know of brokers and topics yet."""
+        if self._first_update is not None and (wait := self._first_update.wait()) is not None:
+            await wait
+
     # -- CreateTopics --------------------------------------------------------------------------
 
     async def create_topics(
@@ -93,6 +101,7 @@ class TopicsApi:
             for result in response.topics:
                 result.error_code = NotController.code
             return response
+        await self._know_the_cluster()
         twice = _repeated(topic.name for topic in request.topics)
         waiting: dict[str, tuple[_Created, int]] = {}
         for topic, result in zip(request.topics, response.topics, strict=True):
@@ -185,6 +194,7 @@ class TopicsApi:
             return response
         if any(name is not None and topic_id != ZERO_UUID for name, topic_id in wanted):
             raise InvalidRequest("Topic name and topic id cannot both be given")
+        await self._know_the_cluster()
         asked: list[tuple[str, _Deleted]] = []
         for result in response.responses:
             try:

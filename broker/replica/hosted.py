@@ -65,6 +65,6 @@ class HostedPartitions:
         """
         if topic_partition in self._offline:
             return KafkaStorageError(f"the log directory of {topic_partition} is offline")
-        if self._metadata.contains(topic_partition):
+        if self._metadata.contains(topic_partition) or self._metadata.lacks_topics:
             return NotLeaderOrFollower(f"{topic_partition} is not hosted here")
         return UnknownTopicOrPartition(f"{topic_partition} is not known here")

@@ -1,10 +1,12 @@
-"""What clients hear of a broker that has just started while a new controller takes over.
+"""What clients hear of a broker that has just started: of what there is, or nothing yet.
 
-The test holds the office itself and says what a controller says, in its order and its own time.
+Where a new controller takes over, the test holds the office itself and says what a controller says, in
+its order and its own time.
 """
 
 import json
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +14,8 @@ import pytest
 from kazoo.client import KazooClient
 
 from kafkalike.messages.control import UpdateMetadataRequest
+from kafkalike.messages.list_offsets import ListOffsetsRequest
+from kafkalike.messages.topics import CreateTopicsRequest
 from kafkalike.zk import paths
 from tests.chaos.observer import Wire, metadata_request
 from tests.integration.brokers import BrokerCluster, ClusterMaker
@@ -22,6 +26,8 @@ HELD_S = 1.0
 OTHER = 9
 UPDATE_METADATA_VERSION = 8
 METADATA_VERSION = 12
+LIST_OFFSETS_VERSION = 7
+CREATE_TOPICS_VERSION = 7
 
 
 @pytest.fixture
@@ -75,6 +81,12 @@ def topic_state() -> UpdateMetadataRequest.UpdateMetadataTopicState:
     )
 
 
+def ends_of(topic: str) -> ListOffsetsRequest:
+    wanted = ListOffsetsRequest.ListOffsetsTopic
+    partition = wanted.ListOffsetsPartition(partition_index=0, timestamp=-1)
+    return ListOffsetsRequest(replica_id=-1, topics=[wanted(name=topic, partitions=[partition])])
+
+
 @pytest.mark.parametrize("topics", [True, False])
 def test_no_topic_is_unknown_before_the_controller_has_told_of_topics(
     make_cluster: ClusterMaker, zk: Any, topics: bool
@@ -92,6 +104,11 @@ def test_no_topic_is_unknown_before_the_controller_has_told_of_topics(
     asking.start()
     told = controller.ask(update(cluster, zk, []), UPDATE_METADATA_VERSION)
     assert told.error_code == 0
+    other = Wire(cluster[1].port)
+    (listed,) = other.ask(ends_of("there"), LIST_OFFSETS_VERSION).topics[0].partitions
+    # NOT_LEADER_OR_FOLLOWER: ask for metadata again; librdkafka takes 3 for its last word
+    assert listed.error_code == (6 if topics else 3)
+    other.close()
     if topics:
         asking.join(HELD_S)
         assert answers == []
@@ -101,3 +118,33 @@ def test_no_topic_is_unknown_before_the_controller_has_told_of_topics(
     assert (topic.error_code, len(topic.partitions)) == ((0, 1) if topics else (3, 0))
     client.close()
     controller.close()
+
+
+def test_a_killed_broker_is_not_there_until_its_old_session_ends(
+    make_cluster: ClusterMaker,
+) -> None:
+    """Its first answers are right: until then clients would take an empty picture for the cluster."""
+    cluster = make_cluster(1, zookeeper_session_timeout_ms="12000")
+    made = CreateTopicsRequest.CreatableTopic(name="there", num_partitions=2, replication_factor=1)
+    wire = Wire(cluster[1].port)
+    wire.ask(CreateTopicsRequest(topics=[made], timeout_ms=20_000), CREATE_TOPICS_VERSION)
+    wire.close()
+    cluster[1].kill()
+    cluster[1].launch()
+    refused, end_s = 0, time.monotonic() + 90
+    while time.monotonic() < end_s:
+        try:
+            answer = wire.ask(metadata_request("there"), METADATA_VERSION)
+            break
+        except OSError:
+            refused += 1
+            time.sleep(0.02)
+    assert refused > 0
+    (topic,) = answer.topics
+    assert (topic.error_code, len(topic.partitions)) == (0, 2)
+    assert [broker.node_id for broker in answer.brokers] == [1]
+    (listed,) = wire.ask(ends_of("there"), LIST_OFFSETS_VERSION).topics[0].partitions
+    assert listed.error_code in (0, 6)
+    wire.close()
+    cluster[1].wait_ready()
+    assert "waiting for the session of another broker" in cluster[1].log()

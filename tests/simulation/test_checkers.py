@@ -69,6 +69,22 @@ def test_a_cluster_that_kept_its_promises_is_not_accused() -> None:
     assert judge(good().evidence) == []
 
 
+def test_a_static_leader_that_comes_back_is_still_the_leader() -> None:
+    scene = good()
+    old, new = (f"m1-{digit * 8}-0000-4000-8000-000000000000" for digit in "ab")
+    scene.joined("m1", 3, old, ("m1", "m2"))
+    scene.assigned("m1", 3, T0)
+    scene.joined("m2", 3, new)
+    scene.assigned("m2", 3)
+    assert judge(scene.evidence) == []
+
+
+def test_a_leader_that_was_deposed_may_not_know_a_sequence() -> None:
+    scene = good()
+    scene.history.note("i", SequenceRefused(T0, 0, "OUT_OF_ORDER_SEQUENCE_NUMBER"))
+    assert judge(scene.evidence) == []
+
+
 # -- one damage each ---------------------------------------------------------------------------
 
 

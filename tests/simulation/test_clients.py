@@ -1,9 +1,14 @@
 """What the simulated clients put into the history, on a cluster where nothing goes wrong."""
 
+from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from twisted.internet.defer import Deferred, succeed
 
+from kafkalike.errors import NONE, OutOfOrderSequenceNumber, RequestTimedOut
+from kafkalike.messages.produce import ProduceResponse
 from kafkalike.tools.simulator.check import Check
 from kafkalike.tools.simulator.evidence import Evidence
 from kafkalike.tools.simulator.history import (
@@ -24,12 +29,15 @@ from kafkalike.tools.simulator.history import (
     Phase,
     Produce,
     Reassign,
+    SequenceRefused,
     Sync,
     Tally,
 )
+from kafkalike.tools.simulator.producers import Producer
 from kafkalike.tools.simulator.run import Extras, run
 from kafkalike.tools.simulator.scenario import Scenario, TopicSpec, WorkloadSpec
-from tests.fakes import FakeClock
+from kafkalike.types import TopicPartition
+from tests.fakes import FakeClock, result_of
 
 
 def calm(kind: str, options: dict[str, Any], seconds: int = 8) -> History:
@@ -116,3 +124,47 @@ def test_operations_pair_a_beginning_with_its_end() -> None:
     history.fail("a", first)
     assert next(iter(history.operations(Heartbeat)))[0].phase is Phase.FAIL
     assert [what for _, what in history.notes(str)] == ["seen"]
+
+
+class Refusing:
+    """A connection to a broker that answers as told: an error code for each Produce."""
+
+    def __init__(self, codes: list[int]) -> None:
+        self._codes = codes
+
+    def send(self, request: Any, *, version: int) -> "Deferred[Any]":
+        partition = ProduceResponse.TopicProduceResponse.PartitionProduceResponse(
+            error_code=self._codes.pop(0)
+        )
+        topic = ProduceResponse.TopicProduceResponse(partition_responses=[partition])
+        return succeed(ProduceResponse(responses=[topic]))
+
+
+@pytest.mark.parametrize("overtaken", [True, False])
+def test_a_batch_that_a_newer_one_overtook_may_be_forgotten(overtaken: bool) -> None:
+    """The first of two gets no clear answer, the second is taken; then the broker starts anew."""
+    partition = TopicPartition("t", 0)
+    clock = FakeClock()
+    history = History(clock)
+    ports: Any = SimpleNamespace(
+        clock=clock, random=Random(1), history=history, network=None, bootstrap=()
+    )
+    codes = [RequestTimedOut.code, NONE if overtaken else RequestTimedOut.code]
+    connection = Refusing([*codes, OutOfOrderSequenceNumber.code])
+
+    class Alone(Producer):
+        def leader_of(self, partition: TopicPartition) -> int:
+            return 1
+
+        async def send_now(self, broker_id: int) -> Any:
+            return connection
+
+        async def refresh(self, topics: Any = ()) -> bool:
+            return True
+
+    producer = Alone("p", ports, (partition,), idempotent=True)
+    unacked = [producer._new_batch(partition) for _ in range(2)]
+    for count in (2, 1):
+        result_of(Deferred.fromCoroutine(producer._round(partition, unacked, count)))
+    assert unacked == [], "given up"
+    assert len(list(history.notes(SequenceRefused))) == (0 if overtaken else 1)

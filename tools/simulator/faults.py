@@ -37,6 +37,8 @@ class Trouble:
         self._random = world.random("faults")
         self._healed = False
         self._shorter: SimBroker | None = None
+        self._registrations: dict[int, int] = {}
+        """Of all brokers, when the power went."""
         """A broker that has lost records and not yet caught up."""
 
     def strike(self, fault: Fault) -> None:
@@ -227,6 +229,7 @@ class Trouble:
         )
         if not always:
             self._shorter = broker
+            self._registrations = {one: world.registration(one) for one in world.broker_ids}
         now_s = self._world.clock.now_s
         earliest_s = now_s + fault.duration_ms / 1000
         self._world.clock.call_later(_POLL_S, self._watch_return, broker, now_s, earliest_s)
@@ -243,11 +246,28 @@ class Trouble:
                 return False
         return True
 
+    def _is_left_alone(self, broker: SimBroker) -> bool:
+        """Whether it is an ISR by itself since another replica's session has ended."""
+        world = self._world
+        return any(
+            world.isr(partition) == [broker.id]
+            and any(
+                world.registration(other) != self._registrations.get(other)
+                for other in assignment.replicas
+                if other != broker.id
+            )
+            for partition, assignment in world.partitions().items()
+        )
+
     def _watch_return(self, broker: SimBroker, lost_s: float, earliest_s: float) -> None:
         """Start the broker once nobody takes it for in sync; then wait until it is."""
         world = self._world
         now_s = world.clock.now_s
         too_long = now_s > lost_s + _LONGEST_ABSENCE_S
+        if self._shorter is broker and not broker.is_up and self._is_left_alone(broker):
+            # A second failure: those who had all that it had lost their sessions before anybody saw
+            # that it was gone, so that its empty disk is all that counts.
+            world.trace("unsafe power loss", broker=broker.id)
         if not broker.is_up:
             counted = self._shorter is broker and any(
                 broker.id in isr and len(isr) > 1 for isr in map(world.isr, world.partitions())

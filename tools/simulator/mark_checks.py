@@ -175,11 +175,13 @@ class GroupsExclusive(Check):
         confirmed = _confirmed(evidence)
         for client, joined in confirmed:
             key = (joined.group, joined.generation)
-            before = leaders.setdefault(key, (joined.leader, joined.protocol))
-            if before != (joined.leader, joined.protocol):
+            leads = (_client_of(joined.leader), joined.protocol)
+            before = leaders.setdefault(key, leads)
+            if before != leads:
                 yield (
                     f"group {joined.group} generation {joined.generation}: {client} was told that"
-                    f" {joined.leader!r} leads, another that {before[0]!r} does"
+                    f" {leads[0]!r} leads with {leads[1]!r}, another that {before[0]!r} does with"
+                    f" {before[1]!r}"
                 )
             if joined.members:
                 members[key] = tuple(map(_client_of, joined.members))

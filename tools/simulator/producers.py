@@ -92,6 +92,7 @@ class Producer(SimClient):
         self._sequences: dict[TopicPartition, int] = {}
         self._epochs: dict[TopicPartition, int] = {}
         self._begun: set[TopicPartition] = set()
+        self._newest_acked: dict[TopicPartition, int] = {}
         self.acknowledged = 0
         """Operations that ended OK."""
         self.last_acknowledged: dict[TopicPartition, float] = {}
@@ -271,6 +272,7 @@ class Producer(SimClient):
         answers = await DeferredList(sent, consumeErrors=True)
         trouble: Refused | None = None
         clean = True
+        expected = False
         for batch, (answered, value) in zip(unacked[:count], answers, strict=True):
             if not answered:
                 batch.doubtful = True
@@ -281,6 +283,9 @@ class Producer(SimClient):
             if code in (NONE, DuplicateSequenceNumber.code):
                 unacked.remove(batch)
                 self._begun.add(partition)
+                self._newest_acked[partition] = max(
+                    batch.operation, self._newest_acked.get(partition, -1)
+                )
                 self.acknowledged += 1
                 self.last_acknowledged[partition] = self.clock.monotonic()
                 offset = answer.base_offset if code == NONE else -1
@@ -291,11 +296,17 @@ class Producer(SimClient):
             if code in _SEQUENCE_ERRORS and clean:
                 # Nothing before this batch is missing, as far as the producer was told.
                 trouble = trouble or Refused(refusal(code))
+                # A broker that has started since remembers the newest batch of each producer only
+                # (the snapshot's format): one that a newer one overtook is no duplicate to it.
+                overtaken = batch.operation < self._newest_acked.get(partition, -1)
+                batch.doubtful |= overtaken
+                expected |= overtaken
             elif code not in (NotEnoughReplicas.code, *_SEQUENCE_ERRORS):
                 batch.doubtful = True
             clean = False
         if trouble is not None:
-            self.history.note(self.name, SequenceRefused(partition, broker, trouble.error))
+            if not expected:
+                self.history.note(self.name, SequenceRefused(partition, broker, trouble.error))
             self._give_up(partition, unacked, trouble)
         if not clean:
             if any(not answered for answered, _ in answers):

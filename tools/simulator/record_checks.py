@@ -7,6 +7,7 @@ from kafkalike.types import TopicPartition
 from .check import OFFSETS_TOPIC, Check, cleanup_policy, may_be_trimmed, reason_of
 from .evidence import Evidence, ReplicaLog, StateWrite
 from .history import (
+    Entry,
     Fetched,
     Operation,
     OutOfRange,
@@ -314,6 +315,20 @@ class ReadsLast(Check):
                 )
 
 
+def _has_been_deposed(evidence: Evidence, entry: Entry, refused: SequenceRefused) -> bool:
+    """Whether another leads by then: a leader that nobody could tell knows less than the new one.
+
+    Produce carries no leader epoch, and it looks at sequences before it needs the ISR, as in Kafka.
+    """
+    leader = -1
+    for write in evidence.state_writes():
+        if write.time_ms - evidence.start_ms > entry.time_s * 1000:
+            break
+        if write.partition == refused.partition:
+            leader = write.leader
+    return leader != refused.broker
+
+
 class NoDuplicates(Check):
     """What an idempotent producer sent is in the log once, in its order, and never refused."""
 
@@ -352,6 +367,8 @@ class NoDuplicates(Check):
                 last[client] = (sequence, position, offset)
         for entry, refused in evidence.history.notes(SequenceRefused):
             partition = refused.partition
+            if _has_been_deposed(evidence, entry, refused):
+                continue
             if partition.topic not in gone and not (
                 evidence.ledger_of(partition) or may_be_trimmed(evidence, partition)
             ):

@@ -242,6 +242,11 @@ class World:
         """Ids of the brokers that the coordination service has as alive."""
         return sorted(map(int, self._children(paths.BROKER_IDS)))
 
+    def registration(self, broker_id: int) -> int:
+        """Epoch of a broker's registration as the coordination service has it, -1 without one."""
+        node = self.zk.tree.nodes.get(paths.broker(broker_id))
+        return -1 if node is None else node.stat().czxid
+
     def controller(self) -> int | None:
         """The controller that the coordination service has on record."""
         data = self._data(paths.CONTROLLER)

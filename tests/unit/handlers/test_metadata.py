@@ -255,8 +255,8 @@ def test_the_first_answer_waits_for_the_controller(told: bool) -> None:
 
 def first_update(*, expects_topics: bool) -> tuple[FirstUpdate, MetadataCache, FakeClock]:
     cache, clock = MetadataCache(1), FakeClock()
+    cache.lacks_topics = expects_topics
     first = FirstUpdate(cache, clock, 5.0)
-    first.expects_topics = expects_topics
     return first, cache, clock
 
 
