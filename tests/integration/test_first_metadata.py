@@ -14,8 +14,12 @@ import pytest
 from kazoo.client import KazooClient
 
 from kafkalike.messages.control import UpdateMetadataRequest
+from kafkalike.messages.fetch import FetchRequest
 from kafkalike.messages.list_offsets import ListOffsetsRequest
+from kafkalike.messages.produce import ProduceRequest
 from kafkalike.messages.topics import CreateTopicsRequest
+from kafkalike.records.batch import encode_batch
+from kafkalike.records.record import Record
 from kafkalike.zk import paths
 from tests.chaos.observer import Wire, metadata_request
 from tests.integration.brokers import BrokerCluster, ClusterMaker
@@ -28,6 +32,8 @@ UPDATE_METADATA_VERSION = 8
 METADATA_VERSION = 12
 LIST_OFFSETS_VERSION = 7
 CREATE_TOPICS_VERSION = 7
+PRODUCE_VERSION = 10
+FETCH_VERSION = 12
 
 
 @pytest.fixture
@@ -87,6 +93,27 @@ def ends_of(topic: str) -> ListOffsetsRequest:
     return ListOffsetsRequest(replica_id=-1, topics=[wanted(name=topic, partitions=[partition])])
 
 
+def records_for(topic: str) -> ProduceRequest:
+    wanted = ProduceRequest.TopicProduceData
+    records = encode_batch([Record(None, b"value", 0)])
+    data = wanted.PartitionProduceData(index=0, records=bytes(records))
+    return ProduceRequest(
+        acks=1, timeout_ms=1000, topic_data=[wanted(name=topic, partition_data=[data])]
+    )
+
+
+def records_of(topic: str) -> FetchRequest:
+    wanted = FetchRequest.FetchTopic
+    partition = wanted.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1000)
+    return FetchRequest(
+        max_wait_ms=100,
+        min_bytes=1,
+        max_bytes=1000,
+        session_epoch=-1,
+        topics=[wanted(topic=topic, partitions=[partition])],
+    )
+
+
 @pytest.mark.parametrize("topics", [True, False])
 def test_no_topic_is_unknown_before_the_controller_has_told_of_topics(
     make_cluster: ClusterMaker, zk: Any, topics: bool
@@ -105,9 +132,14 @@ def test_no_topic_is_unknown_before_the_controller_has_told_of_topics(
     told = controller.ask(update(cluster, zk, []), UPDATE_METADATA_VERSION)
     assert told.error_code == 0
     other = Wire(cluster[1].port)
+    # NOT_LEADER_OR_FOLLOWER: ask for metadata again; librdkafka takes 3 for ListOffsets' last word
+    code = 6 if topics else 3
     (listed,) = other.ask(ends_of("there"), LIST_OFFSETS_VERSION).topics[0].partitions
-    # NOT_LEADER_OR_FOLLOWER: ask for metadata again; librdkafka takes 3 for its last word
-    assert listed.error_code == (6 if topics else 3)
+    assert listed.error_code == code
+    (produced,) = other.ask(records_for("there"), PRODUCE_VERSION).responses[0].partition_responses
+    assert produced.error_code == code
+    (fetched,) = other.ask(records_of("there"), FETCH_VERSION).responses[0].partitions
+    assert fetched.error_code == code
     other.close()
     if topics:
         asking.join(HELD_S)
