@@ -46,6 +46,8 @@ class Scene:
         self.znodes: dict[str, bytes | None] = {}
         self.txns: list[Txn] = []
         self.power_losses: list[int] = []
+        self.outages: list[int] = []
+        """Power losses while others had all that the broker had."""
         self.put("/brokers/topics", None)
         self.put("/admin/delete_topics", None)
         self.elect_controller(0, 1)
@@ -196,7 +198,13 @@ class Scene:
     @property
     def evidence(self) -> Evidence:
         return Evidence(
-            self.history, self.disks, self.znodes, self.txns, self.power_losses, START_MS
+            self.history,
+            self.disks,
+            self.znodes,
+            self.txns,
+            self.power_losses,
+            self.outages,
+            START_MS,
         )
 
 

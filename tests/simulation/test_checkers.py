@@ -410,6 +410,18 @@ def test_a_ledger_excuses_only_the_offsets_it_names() -> None:
     assert [v.checker for v in judge(scene.evidence)] == ["acknowledged loss"]
 
 
+def test_what_a_broker_tells_of_its_own_outage_is_neither_a_fault_nor_an_excuse() -> None:
+    scene = good()
+    scene.outages.append(0)
+    scene.ledger(T0, 5, 6)
+    assert judge(scene.evidence) == []
+    scene = good()
+    scene.outages.append(0)
+    scene.ledger(T0, 5, 6)
+    scene.produced(5, b"x", broker=1)
+    assert [v.checker for v in judge(scene.evidence)] == ["acknowledged loss"]
+
+
 def test_records_of_a_topic_that_was_deleted_are_not_missed() -> None:
     scene = good()
     scene.produced(5, b"x", broker=1)

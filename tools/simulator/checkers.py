@@ -88,15 +88,19 @@ class _Files:
         self._znode_log = ZnodeLog(world)
         self._evidence: Evidence | None = None
         self._power_losses: dict[int, None] = {}
+        self._outages: dict[int, None] = {}
 
     def observe(self, event: WorldEvent) -> None:
         if event.kind == "unsafe power loss":
             self._power_losses[event.fields["broker"]] = None
+        elif event.kind == "crashed" and event.fields["lose_unsynced"]:
+            self._outages[event.fields["broker"]] = None
 
     def evidence(self, world: "World") -> Evidence:
         if self._evidence is None:
+            harmless = [one for one in self._outages if one not in self._power_losses]
             self._evidence = collect(
-                world, self._history, self._znode_log, tuple(self._power_losses)
+                world, self._history, self._znode_log, tuple(self._power_losses), harmless
             )
         return self._evidence
 

@@ -114,6 +114,8 @@ class Evidence:
     power_losses: Sequence[int] = ()
     """Brokers whose machines lost power, perhaps with records that nobody else has: members of an ISR
     at a moment that Kafka cannot bear."""
+    harmless_power_losses: Sequence[int] = ()
+    """Brokers whose machines lost power while others in the ISR had all that they had."""
     start_ms: int = 0
     """Wall-clock time of virtual second 0."""
 
@@ -236,8 +238,32 @@ class Evidence:
         return self.logs.get((self.leader(partition), partition))
 
     @cached_property
+    def uncleanly_led(self) -> set[TopicPartition]:
+        """Partitions whose leader was once not of the ISR before."""
+        found = set()
+        last: dict[TopicPartition, StateWrite] = {}
+        for write in self.state_writes():
+            before = last.get(write.partition)
+            last[write.partition] = write
+            if before is not None and write.leader >= 0 and write.leader not in before.isr:
+                found.add(write.partition)
+        return found
+
+    def may_be_lost(self, entry: LedgerEntry) -> bool:
+        """Whether something happened to the partition that Kafka cannot bear either."""
+        replicas = (*self.assignment().get(entry.partition, ()), entry.broker)
+        return (
+            entry.partition in self.uncleanly_led
+            or entry.partition.topic in self.unsteady_topics
+            or bool(set(replicas) & set(self.power_losses))
+        )
+
+    @cached_property
     def ledger(self) -> list[LedgerEntry]:
         """Every loss by truncation that any broker wrote down.
+
+        Not those by a broker that had lost power while others had all that it had: it tells of what it
+        had lost itself, and of what a damaged batch claimed to be.  Nothing may be missing for that.
 
         What a leader found missing at its start is not among them: that it had lost something says
         nothing about why it was elected all the same.
@@ -251,7 +277,8 @@ class Evidence:
                         for line in _lines(data)
                         if line.get("bytes", 0) is not None
                     ]
-        return found
+        harmless = set(self.harmless_power_losses)
+        return [e for e in found if e.broker not in harmless or self.may_be_lost(e)]
 
     def ledger_of(self, partition: TopicPartition) -> list[LedgerEntry]:
         """Losses of one partition."""
@@ -362,7 +389,11 @@ class ZnodeLog:
 
 
 def collect(
-    world: "World", history: History, znode_log: ZnodeLog, power_losses: Sequence[int] = ()
+    world: "World",
+    history: History,
+    znode_log: ZnodeLog,
+    power_losses: Sequence[int] = (),
+    harmless_power_losses: Sequence[int] = (),
 ) -> Evidence:
     """The evidence of a world that has come to rest."""
     return Evidence(
@@ -371,5 +402,6 @@ def collect(
         {path: node.data for path, node in world.zk.tree.nodes.items()},
         znode_log.txns,
         power_losses,
+        harmless_power_losses,
         world.clock.now_ms() - int(world.clock.now_s * 1000),
     )

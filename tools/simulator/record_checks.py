@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from kafkalike.types import TopicPartition
 
 from .check import OFFSETS_TOPIC, Check, cleanup_policy, may_be_trimmed, reason_of
-from .evidence import Evidence, ReplicaLog, StateWrite
+from .evidence import Evidence, ReplicaLog
 from .history import (
     Entry,
     Fetched,
@@ -68,23 +68,8 @@ class LossesHaveCause(Check):
     name = "unexplained loss"
 
     def problems(self, evidence: Evidence) -> Iterator[str]:
-        if not evidence.ledger:
-            return
-        uncleanly_led: set[TopicPartition] = set()
-        last: dict[TopicPartition, StateWrite] = {}
-        for write in evidence.state_writes():
-            before = last.get(write.partition)
-            last[write.partition] = write
-            if before is not None and write.leader >= 0 and write.leader not in before.isr:
-                uncleanly_led.add(write.partition)
-        assignment = evidence.assignment()
         for entry in evidence.ledger:
-            replicas = (*assignment.get(entry.partition, ()), entry.broker)
-            if entry.partition in uncleanly_led or entry.partition.topic in (
-                evidence.unsteady_topics
-            ):
-                continue
-            if not set(replicas) & set(evidence.power_losses):
+            if not evidence.may_be_lost(entry):
                 yield (
                     f"broker {entry.broker} lost {entry.partition} offsets {entry.first_offset} to"
                     f" {entry.end_offset - 1}; no election was unclean, no machine lost power"
