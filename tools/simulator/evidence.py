@@ -251,11 +251,14 @@ class Evidence:
 
     def may_be_lost(self, entry: LedgerEntry) -> bool:
         """Whether something happened to the partition that Kafka cannot bear either."""
-        replicas = (*self.assignment().get(entry.partition, ()), entry.broker)
+        replicas = {*self.assignment().get(entry.partition, ()), entry.broker}
+        for write in self.state_writes():  # those too that have been replaced since
+            if write.partition == entry.partition:
+                replicas.update(write.isr)
         return (
             entry.partition in self.uncleanly_led
             or entry.partition.topic in self.unsteady_topics
-            or bool(set(replicas) & set(self.power_losses))
+            or bool(replicas & set(self.power_losses))
         )
 
     @cached_property
