@@ -37,9 +37,9 @@ class Trouble:
         self._random = world.random("faults")
         self._healed = False
         self._shorter: SimBroker | None = None
+        """A broker that has lost records and not yet caught up."""
         self._registrations: dict[int, int] = {}
         """Of all brokers, when the power went."""
-        """A broker that has lost records and not yet caught up."""
 
     def strike(self, fault: Fault) -> None:
         """Let one fault happen now."""
