@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from kafkalike.errors import NotLeaderOrFollower, UnknownTopicOrPartition
 from kafkalike.messages.control import UpdateMetadataRequest
 from kafkalike.types import LEADER_DURING_DELETE, ZERO_UUID, Endpoint, Node, TopicPartition
 
@@ -120,6 +121,12 @@ class MetadataCache:
         """Whether the partition exists in the cluster as far as this broker knows."""
         partitions = self.snapshot.topics.get(partition.topic)
         return partitions is not None and partition.partition in partitions
+
+    @property
+    def unknown(self) -> type[NotLeaderOrFollower] | type[UnknownTopicOrPartition]:
+        """What a client is told of a partition that is not here: ask for metadata again, as long as
+        `lacks_topics`."""
+        return NotLeaderOrFollower if self.lacks_topics else UnknownTopicOrPartition
 
     def partition(self, partition: TopicPartition) -> PartitionMetadata | None:
         partitions = self.snapshot.topics.get(partition.topic)

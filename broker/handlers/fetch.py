@@ -19,7 +19,6 @@ from kafkalike.errors import (
     NotLeaderOrFollower,
     TopicAuthorizationFailed,
     UnknownServerError,
-    UnknownTopicOrPartition,
     UnsupportedCompressionType,
     UnsupportedVersion,
 )
@@ -130,7 +129,7 @@ class FetchApi:
                     partition.error_code = TopicAuthorizationFailed.code
             return
         topics = self._metadata.snapshot.topics
-        unknown = NotLeaderOrFollower if self._metadata.lacks_topics else UnknownTopicOrPartition
+        unknown = self._metadata.unknown
         for partition in context.partitions():
             if partition.error_code != NONE:
                 continue

@@ -25,7 +25,6 @@ from kafkalike.errors import (
     TopicAuthorizationFailed,
     TransactionalIdAuthorizationFailed,
     UnknownServerError,
-    UnknownTopicOrPartition,
     UnsupportedCompressionType,
 )
 from kafkalike.messages.produce import ProduceRequest, ProduceResponse
@@ -106,7 +105,7 @@ class ProduceApi:
         acks_known = -1 <= request.acks <= 1
         authorizer = None if self._authorizer.allows_everything else self._authorizer
         known = self._metadata.snapshot.topics
-        unknown = NotLeaderOrFollower if self._metadata.lacks_topics else UnknownTopicOrPartition
+        unknown = self._metadata.unknown
         refused: list[AppendResult] = []
         entries: list[AppendEntry] = []
         transactional = False

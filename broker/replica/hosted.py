@@ -6,7 +6,6 @@ from kafkalike.errors import (
     KafkaError,
     KafkaStorageError,
     NotLeaderOrFollower,
-    UnknownTopicOrPartition,
 )
 from kafkalike.types import TopicPartition
 
@@ -65,6 +64,6 @@ class HostedPartitions:
         """
         if topic_partition in self._offline:
             return KafkaStorageError(f"the log directory of {topic_partition} is offline")
-        if self._metadata.contains(topic_partition) or self._metadata.lacks_topics:
+        if self._metadata.contains(topic_partition):
             return NotLeaderOrFollower(f"{topic_partition} is not hosted here")
-        return UnknownTopicOrPartition(f"{topic_partition} is not known here")
+        return self._metadata.unknown(f"{topic_partition} is not known here")
