@@ -9,7 +9,8 @@ Reference: broker-errors 3, observed "Where the original surprises" 1-4.
 
 import struct
 from collections.abc import Awaitable
-from typing import Any, Final, Protocol
+from functools import lru_cache
+from typing import Any, Final, Protocol, TypeAlias
 
 from twisted.internet.defer import Deferred
 
@@ -28,7 +29,8 @@ from kafkalike.errors import (
     UnsupportedCompressionType,
 )
 from kafkalike.messages.produce import ProduceRequest, ProduceResponse
-from kafkalike.runtime.ports import Buffer
+from kafkalike.protocol.primitives import uvarint
+from kafkalike.runtime.ports import Buffer, FileRange
 from kafkalike.types import TopicPartition
 
 from ..auth.authorizer import Authorizer, Operation, ResourceType
@@ -36,7 +38,7 @@ from ..cluster.metadata_cache import MetadataCache
 from ..replica.manager import ReplicaManager
 from ..replica.values import AppendEntry, AppendResult
 from .leaders import CurrentLeaders
-from .request import RequestContext, Route, route
+from .request import PackedAnswer, RequestContext, Route, route
 
 ADMIN_CLIENT_ID: Final = "__admin_client"
 """The client id that may write to internal topics, as the original has it."""
@@ -99,13 +101,12 @@ class ProduceApi:
 
     def produce(
         self, request: ProduceRequest, ctx: RequestContext
-    ) -> "ProduceResponse | Awaitable[ProduceResponse | None] | None":
+    ) -> "Produced | Awaitable[Produced]":
         """Append everything that may be appended and answer."""
         version = ctx.header.api_version
         acks_known = -1 <= request.acks <= 1
         authorizer = None if self._authorizer.allows_everything else self._authorizer
         known = self._metadata.snapshot.topics
-        unknown = self._metadata.unknown
         refused: list[AppendResult] = []
         entries: list[AppendEntry] = []
         transactional = False
@@ -124,7 +125,7 @@ class ProduceApi:
                     refused.append(_refusal(topic_partition, TopicAuthorizationFailed()))
                     continue
                 if partitions is None or data.index not in partitions:
-                    refused.append(_refusal(topic_partition, unknown()))
+                    refused.append(_refusal(topic_partition, self._metadata.unknown()))
                     continue
                 if not is_sole_batch(records, version):
                     first_end = batch_end(records, 0, len(records))
@@ -150,7 +151,7 @@ class ProduceApi:
         ctx: RequestContext,
         entries: list[AppendEntry],
         refused: list[AppendResult],
-    ) -> "ProduceResponse | Deferred[ProduceResponse | None] | None":
+    ) -> "Produced | Deferred[Produced]":
         if not entries:
             return self._answer(request, ctx, refused)
         results = self._replicas.append(
@@ -169,7 +170,7 @@ class ProduceApi:
         ctx: RequestContext,
         entries: list[AppendEntry],
         refused: list[AppendResult],
-    ) -> ProduceResponse | None:
+    ) -> "Produced":
         """The same for a request with transactional batches: the coordinator is asked first."""
         transactional_id = request.transactional_id
         if transactional_id is None or not self._authorizer.allows(
@@ -198,7 +199,9 @@ class ProduceApi:
 
     def _answer(
         self, request: ProduceRequest, ctx: RequestContext, results: list[AppendResult]
-    ) -> ProduceResponse | None:
+    ) -> "Produced":
+        if len(results) == 1 and results[0].error_code == NONE and request.acks:
+            return SoleAppend(results[0])
         if request.acks == 0:
             for result in results:
                 if result.error_code != NONE:
@@ -247,6 +250,62 @@ class ProduceApi:
                     node_id=node.id, host=node.host, port=node.port, rack=node.rack
                 )
             )
+
+
+class SoleAppend(PackedAnswer):
+    """The answer to nearly all requests of nearly all producers: one partition, all well.
+
+    The same bytes as the ProduceResponse in a quarter of the time (broker-errors 3).
+    """
+
+    __slots__ = ("_result",)
+
+    def __init__(self, result: AppendResult) -> None:
+        self._result = result
+        self.throttle_time_ms = 0
+
+    def encode_parts(self, version: int) -> "list[Buffer | FileRange]":
+        result = self._result
+        name, index = result.topic_partition
+        values = _SOLE.pack(
+            index, NONE, result.base_offset, result.log_append_time_ms, result.log_start_offset
+        )
+        size, tail = _SOLE_ENDS[version]
+        if self.throttle_time_ms and tail:
+            at = len(tail) - (5 if version >= FIRST_FLEXIBLE else 4)
+            tail = tail[:at] + _LENGTH.pack(self.throttle_time_ms) + tail[at + 4 :]
+        return [_sole_start(name, version >= FIRST_FLEXIBLE) + values[:size] + tail]
+
+
+Produced: TypeAlias = ProduceResponse | SoleAppend | None
+"""What a producer is answered; nothing to acks=0."""
+
+FIRST_FLEXIBLE: Final = 9
+_SOLE: Final = struct.Struct(">ihqqq")
+
+
+def _sole_end(version: int) -> tuple[int, bytes]:
+    """How many bytes of `_SOLE` a version has, and what follows them while nobody is throttled."""
+    size = 30 if version >= 5 else 22 if version >= 2 else 14
+    throttle = bytes(4) if version >= 1 else b""
+    if version >= FIRST_FLEXIBLE:
+        # no record errors, no message, no tags of the partition and of the topic; none of the whole
+        return size, b"\x01\x00\x00\x00" + throttle + b"\x00"
+    return size, (b"\x00\x00\x00\x00\xff\xff" if version >= 8 else b"") + throttle
+
+
+_SOLE_ENDS: Final = tuple(
+    _sole_end(version) for version in range(ProduceResponse.max_version + 1)
+)
+
+
+@lru_cache(maxsize=10_000)
+def _sole_start(name: str, flexible: bool) -> bytes:
+    """One topic of that name with one partition."""
+    raw = name.encode()
+    if flexible:
+        return b"\x02" + uvarint(len(raw) + 1) + raw + b"\x02"
+    return b"\x00\x00\x00\x01" + len(raw).to_bytes(2, "big") + raw + b"\x00\x00\x00\x01"
 
 
 NOT_ENOUGH_REPLICAS: Final = 19

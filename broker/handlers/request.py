@@ -1,9 +1,9 @@
 """What a request handler is given and what it gives back.
 
-A handler is a plain callable `(request, context) -> answer`.  The answer is the response message,
-None for "send nothing" (Produce with acks=0), or an awaitable of either; an `async def` method
-fits as well as a method that returns at once, and the latter is faster.  A raised `KafkaError`
-becomes the error form of the API's own response.
+A handler is a plain callable `(request, context) -> answer`.  The answer is the response message
+(or a `PackedAnswer`), None for "send nothing" (Produce with acks=0), or an awaitable of either; an
+`async def` method fits as well as a method that returns at once, and the latter is faster.  A raised
+`KafkaError` becomes the error form of the API's own response.
 """
 
 import math
@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 
 from kafkalike.errors import KafkaError, UnknownServerError
 from kafkalike.protocol.headers import RequestHeader
+from kafkalike.runtime.ports import Buffer, FileRange
 
 ANONYMOUS = "User:ANONYMOUS"
 
@@ -137,8 +138,24 @@ def message_of(error: KafkaError) -> str | None:
     return None if error.code == UnknownServerError.code else error.message
 
 
+class PackedAnswer:
+    """An answer that writes its own bytes, where making message objects first would cost too much.
+
+    The bytes must be those of the API's response message with the same content.
+    """
+
+    __slots__ = ("throttle_time_ms",)
+
+    def __init__(self) -> None:
+        self.throttle_time_ms = 0
+
+    def encode_parts(self, version: int) -> "list[Buffer | FileRange]":
+        """What the response message's method of that name gives."""
+        raise NotImplementedError
+
+
 Answer: TypeAlias = Any
-"""A response message, None, or an awaitable of one of them."""
+"""A response message, a PackedAnswer, None, or an awaitable of one of them."""
 
 Handler: TypeAlias = Callable[[Any, RequestContext], Answer | Awaitable[Answer]]
 

@@ -270,7 +270,8 @@ class Log:
         `records` is not kept.  `deep` is the result of a check made before (`needs_offload`).
         Raises the KafkaError that fits (reference: record-format 7, 8); then nothing was appended.
         """
-        self.directory.check_online()
+        if self.directory.failure is not None:
+            self.directory.check_online()
         rules = self._rules
         from_client = origin == "client"
         batches = analyse(records, rules.max_message_bytes, from_client=from_client)
@@ -298,7 +299,9 @@ class Log:
         else:
             assert isinstance(sent, RecordBatch)
             batch = sent
-            if memoryview(batch.buffer).readonly:
+            buffer = batch.buffer
+            view = buffer if type(buffer) is memoryview else memoryview(buffer)
+            if view.readonly:
                 batch = RecordBatch(bytearray(batch.view()))
         if self._rules.log_append_time:
             batch.stamp_timestamp(log_append_time=True, max_timestamp=now_ms)
@@ -497,7 +500,7 @@ class Log:
     def _maybe_roll(self, fact: BatchFacts, now_ms: int | None) -> None:
         if self._must_roll(fact, now_ms):
             self._roll(max(fact.base_offset, self.log_end_offset))
-        elif not self._active.index.is_writable:
+        elif self._active.index.capacity == 0:
             if self.is_metadata_pending:
                 self.write_metadata()
             self._active.prepare_append(self.config.segment_index_bytes)
@@ -719,8 +722,10 @@ class Log:
 
     def update_high_watermark(self, offset: int) -> int:
         """Set the high watermark, bounded to [log start, log end]; returns what it became."""
-        offset = max(offset, self.log_start_offset)
-        offset = min(offset, self.log_end_offset)
+        if offset < self.log_start_offset:
+            offset = self.log_start_offset
+        if offset > self.log_end_offset:
+            offset = self.log_end_offset
         self.high_watermark = offset
         if self._producers.unreplicated:
             self._producers.on_high_watermark(offset)

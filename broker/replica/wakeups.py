@@ -59,11 +59,12 @@ class Wakeups:
                     self._add(self.consumers, session)
         key = partition.topic_partition
         if what & _COMMITTED:
-            if key in self._producing:
+            # Nobody waits, mostly: that is seen without a hash of the key.
+            if self._producing and key in self._producing:
                 self._add_first(self.produce, key)
-            if key in self._consuming:
+            if self._consuming and key in self._consuming:
                 self._add(self.consumers, key)
-        if what & _APPENDED and key in self._following:
+        if what & _APPENDED and self._following and key in self._following:
             self._add(self.followers, key)
         if what & _STARTED and self.delete_records.watches(key):
             self._add_first(self.delete_records, key)

@@ -15,7 +15,7 @@ from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from kafkalike.broker.handlers.api_versions import unsupported_version
-from kafkalike.broker.handlers.request import RequestContext, Route, Session
+from kafkalike.broker.handlers.request import PackedAnswer, RequestContext, Route, Session
 from kafkalike.errors import KafkaError, UnknownServerError, error_name
 from kafkalike.messages.catalog import ApiKey, find_api, response_class
 from kafkalike.messages.error_forms import error_response
@@ -69,6 +69,7 @@ class ServedVersion:
     """One version of one API, with all that can be known before a request comes."""
 
     __slots__ = (
+        "answer_types",
         "api_key",
         "decode",
         "flexible",
@@ -77,7 +78,6 @@ class ServedVersion:
         "name",
         "requests",
         "response_flexible",
-        "response_type",
         "total_time",
         "unusual",
         "version",
@@ -95,7 +95,7 @@ class ServedVersion:
         self.unusual = header_version == 0
         self.flexible = header_version == 2
         self.response_flexible = response_header_version(route.api_key, version) == 1
-        self.response_type: type[Any] = response_class(route.api_key)
+        self.answer_types: tuple[type[Any], ...] = (response_class(route.api_key), PackedAnswer)
         network, kind = "kafka.network", "RequestMetrics"
         self.requests: Counter = metrics.counter(
             network, kind, "RequestsPerSec", request=self.name, version=str(version)
@@ -181,7 +181,7 @@ class Dispatcher:
             answer = served.handler(request, ctx)
         except Exception as problem:
             answer = self._error_answer(served, request, ctx, problem)
-        if type(answer) is served.response_type:
+        if isinstance(answer, served.answer_types):
             self._answer(connection, served, ctx, answer, None)
         elif answer is None:
             self._answer(connection, served, ctx, None, None)
@@ -247,7 +247,7 @@ class Dispatcher:
             waiting = False
             if isinstance(value, Failure):
                 value = self._error_answer(served, request, ctx, _error_of(value))
-            elif value is not None and type(value) is not served.response_type:
+            elif value is not None and not isinstance(value, served.answer_types):
                 wrong = TypeError(f"handler of {served.name} gave {type(value).__name__}")
                 value = self._error_answer(served, request, ctx, wrong)
             self._answer(connection, served, ctx, value, local_ms)

@@ -163,8 +163,9 @@ class RecordBatch:
         """Whether the stored CRC-32C matches the bytes."""
         if self.size < HEADER_BYTES:
             return False
-        start = self.position
-        computed: int = crc32c(memoryview(self.buffer)[start + CRC_START : start + self.size])
+        start, buffer = self.position, self.buffer
+        view = buffer if type(buffer) is memoryview else memoryview(buffer)
+        computed: int = crc32c(view[start + CRC_START : start + self.size])
         return self.crc == computed
 
     def stamp_offsets(self, base_offset: int, leader_epoch: int) -> None:

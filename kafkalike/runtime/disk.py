@@ -63,11 +63,13 @@ class RealFile:
 
     def append(self, *buffers: Buffer) -> int:
         start = self._end
-        length = 0
-        for buffer in buffers:
-            length += len(buffer)
         try:
-            written = os.pwritev(self._fd, buffers[:IOV_LIMIT], start)
+            if len(buffers) == 1:
+                length = len(buffers[0])
+                written = os.pwrite(self._fd, buffers[0], start)
+            else:
+                length = sum(map(len, buffers))
+                written = os.pwritev(self._fd, buffers[:IOV_LIMIT], start)
             if written != length:
                 self._append_rest(buffers, written, start)
         except OSError as error:

@@ -1,6 +1,6 @@
 """Produce: which error comes first, who is appended, what is answered."""
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -13,7 +13,8 @@ from kafkalike.broker.auth.authorizer import (
 )
 from kafkalike.broker.cluster.metadata_cache import MetadataCache
 from kafkalike.broker.handlers.leaders import CurrentLeaders
-from kafkalike.broker.handlers.produce import ProduceApi
+from kafkalike.broker.handlers.produce import ProduceApi, SoleAppend
+from kafkalike.broker.replica.values import AppendResult
 from kafkalike.messages.produce import ProduceRequest, ProduceResponse
 from kafkalike.types import TopicPartition
 from tests.unit.cluster.support import update_metadata
@@ -40,6 +41,15 @@ def batch(
     raw[43:51] = producer.to_bytes(8, "big", signed=True)
     raw[51:53] = epoch.to_bytes(2, "big", signed=True)
     return bytes(raw)
+
+
+def as_message(response: Any, version: int) -> ProduceResponse | None:
+    """What an answer says, also when it wrote its own bytes."""
+    if isinstance(response, SoleAppend):
+        (data,) = response.encode_parts(version)
+        assert isinstance(data, bytes)
+        return ProduceResponse.decode(data, version)
+    return cast("ProduceResponse | None", response)
 
 
 class World:
@@ -79,7 +89,7 @@ class World:
             ],
         )
         ctx = context(version, client_id=client_id)
-        response = answer(self.api.produce(request, ctx))
+        response = as_message(answer(self.api.produce(request, ctx)), version)
         if response is not None:
             response.encode(version)
         return response, ctx.session.closing
@@ -90,6 +100,47 @@ class World:
         (topic,) = response.responses
         (partition,) = topic.partition_responses
         return partition.error_code
+
+
+@pytest.mark.parametrize("throttle_time_ms", [0, 77])
+@pytest.mark.parametrize("name", ["t", "x" * 249])
+@pytest.mark.parametrize("version", range(ProduceResponse.max_version + 1))
+def test_the_short_answer_has_the_bytes_of_the_message(
+    version: int, name: str, throttle_time_ms: int
+) -> None:
+    topic = ProduceResponse.TopicProduceResponse
+    result = AppendResult(TopicPartition(name, 3), 0, 1 << 40, 1 << 41, 1 << 42, 12)
+    short = SoleAppend(result)
+    short.throttle_time_ms = throttle_time_ms
+    long = ProduceResponse(
+        responses=[
+            topic(
+                name=name,
+                partition_responses=[
+                    topic.PartitionProduceResponse(
+                        index=3,
+                        base_offset=1 << 40,
+                        log_append_time_ms=1 << 42,
+                        log_start_offset=12,
+                    )
+                ],
+            )
+        ],
+        throttle_time_ms=throttle_time_ms,
+    )
+    assert short.encode_parts(version) == [long.encode(version)]
+
+
+def test_only_one_partition_without_error_is_answered_in_short() -> None:
+    world = World()
+    request = ProduceRequest(acks=1, timeout_ms=1)
+    data = [_Topic.PartitionProduceData(index=0, records=batch())]
+    request.topic_data = [_Topic(name="t", partition_data=data)]
+    assert type(answer(world.api.produce(request, context(11)))) is SoleAppend
+    request.topic_data = [_Topic(name=name, partition_data=data) for name in "tu"]
+    assert type(answer(world.api.produce(request, context(11)))) is ProduceResponse
+    request.topic_data = [_Topic(name="x", partition_data=data)]
+    assert type(answer(world.api.produce(request, context(11)))) is ProduceResponse
 
 
 def test_success_carries_the_offsets() -> None:
@@ -190,7 +241,8 @@ def test_a_partition_named_twice_is_appended_and_answered_once_with_the_last() -
         _Topic(name="t", partition_data=[_Topic.PartitionProduceData(index=0, records=r)])
         for r in (first, last)
     ]
-    response = answer(world.api.produce(request, context(11)))
+    response = as_message(answer(world.api.produce(request, context(11))), 11)
+    assert response is not None
     assert [entry.records for entry in world.replicas.appended] == [last]
     assert sum(len(topic.partition_responses) for topic in response.responses) == 1
 
