@@ -294,9 +294,7 @@ def _sole_end(version: int) -> tuple[int, bytes]:
     return size, (b"\x00\x00\x00\x00\xff\xff" if version >= 8 else b"") + throttle
 
 
-_SOLE_ENDS: Final = tuple(
-    _sole_end(version) for version in range(ProduceResponse.max_version + 1)
-)
+_SOLE_ENDS: Final = tuple(_sole_end(version) for version in range(ProduceResponse.max_version + 1))
 
 
 @lru_cache(maxsize=10_000)

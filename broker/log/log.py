@@ -722,11 +722,8 @@ class Log:
 
     def update_high_watermark(self, offset: int) -> int:
         """Set the high watermark, bounded to [log start, log end]; returns what it became."""
-        if offset < self.log_start_offset:
-            offset = self.log_start_offset
-        if offset > self.log_end_offset:
-            offset = self.log_end_offset
-        self.high_watermark = offset
+        low, high = self.log_start_offset, self.log_end_offset
+        self.high_watermark = offset = low if offset < low else high if offset > high else offset
         if self._producers.unreplicated:
             self._producers.on_high_watermark(offset)
             self._refresh_unstable()

@@ -187,8 +187,8 @@ def is_plain(batch: RecordBatch) -> bool:
             delta = data[position + 1]
             if delta > 0x7F or delta & 1 or data[position + 2] > 0x7F or stop > end:
                 return False
-            if delta >> 1 > highest:
-                highest = delta >> 1
+            delta >>= 1
+            highest = delta if delta > highest else highest
             length = data[position + 3]  # of the key
             position += 4
             if length > 0x7F:
