@@ -496,6 +496,7 @@ class Node:
                 authorizer,
                 Loggers(),
                 self._group_configs if config.serves_consumer_protocol else None,
+                self._first_update,
             ),
             ProducerIdApi(self._producer_ids, replicas, metadata, authorizer),
             ClusterApi(self._controller, replicas, metadata, self._waiter, authorizer),

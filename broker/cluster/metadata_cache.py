@@ -10,7 +10,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from kafkalike.errors import NotLeaderOrFollower, UnknownTopicOrPartition
+from kafkalike.errors import (
+    CoordinatorLoadInProgress,
+    NotLeaderOrFollower,
+    UnknownTopicOrPartition,
+)
 from kafkalike.messages.control import UpdateMetadataRequest
 from kafkalike.types import LEADER_DURING_DELETE, ZERO_UUID, Endpoint, Node, TopicPartition
 
@@ -127,6 +131,13 @@ class MetadataCache:
         """What a client is told of a partition that is not here: ask for metadata again, as long as
         `lacks_topics`."""
         return NotLeaderOrFollower if self.lacks_topics else UnknownTopicOrPartition
+
+    @property
+    def unknown_to_coordinator(
+        self,
+    ) -> type[CoordinatorLoadInProgress] | type[UnknownTopicOrPartition]:
+        """The same where a coordinator is asked: it is not ready yet, as long as `lacks_topics`."""
+        return CoordinatorLoadInProgress if self.lacks_topics else UnknownTopicOrPartition
 
     def partition(self, partition: TopicPartition) -> PartitionMetadata | None:
         partitions = self.snapshot.topics.get(partition.topic)

@@ -26,6 +26,7 @@ from kafkalike.errors import (
     NotEnoughReplicas,
     NotEnoughReplicasAfterAppend,
     NotLeaderOrFollower,
+    RebalanceInProgress,
     RecordListTooLarge,
     RequestTimedOut,
     UnknownServerError,
@@ -367,6 +368,8 @@ class ConsumerGroups:
 
     def join(self, group: ConsumerGroup, call: JoinCall) -> "JoinResult | Deferred[JoinResult]":
         """JoinGroup to a group that has members."""
+        if not self._topics.is_known:
+            return JoinResult(CoordinatorLoadInProgress.code, call.member_id)
         return self._run(
             self._draft(group),
             lambda draft: self._rules.classic.join(group, draft, call),
@@ -384,6 +387,9 @@ class ConsumerGroups:
 
     def sync(self, group: ConsumerGroup, call: SyncCall) -> "SyncResult | Deferred[SyncResult]":
         """SyncGroup."""
+        if not self._topics.is_known:
+            # Old clients do not know the code of a coordinator that is not ready here.
+            return SyncResult(RebalanceInProgress.code)
         return self._run(
             self._draft(group),
             lambda draft: self._rules.classic.sync(group, draft, call),

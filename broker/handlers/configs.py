@@ -42,6 +42,7 @@ from kafkalike.messages.configs import (
 from kafkalike.types import java_hash
 
 from ..auth.authorizer import Authorizer, Operation, ResourceType, allows_cluster
+from ..cluster.awaiting import FirstUpdate
 from ..cluster.config_admin import AlterOperation, ConfigAdmin, ConfigChange
 from ..cluster.dynamic_config import DynamicConfig
 from ..cluster.loggers import Loggers
@@ -83,14 +84,17 @@ class ConfigsApi:
         authorizer: Authorizer,
         loggers: Loggers,
         groups: GroupConfigs | None = None,
+        first_update: FirstUpdate | None = None,
     ) -> None:
-        """`groups` where settings of groups are served."""
+        """`groups` where settings of groups are served; `first_update` holds back what is said of
+        topics until this broker knows them."""
         self._admin = admin
         self._config = config
         self._metadata = metadata
         self._authorizer = authorizer
         self._loggers = loggers
         self._groups = groups
+        self._first_update = first_update
 
     def routes(self) -> list[Route]:
         return [
@@ -133,6 +137,10 @@ class ConfigsApi:
             problem = topic_name_problem(name)
             if problem is not None:
                 raise InvalidTopicException(problem)
+            if not self._metadata.has_topic(name) and self._first_update is not None:
+                wait = self._first_update.wait()
+                if wait is not None:
+                    await wait
             if not self._metadata.has_topic(name):
                 raise UnknownTopicOrPartition()
             return describe_topic(await self._admin.topic_overrides(name), self._config.layers)

@@ -97,7 +97,9 @@ class OffsetsApi:
     def _refusal(self, ctx: RequestContext, operation: Operation, topic: str) -> int:
         if not self._authorizer.allows(ctx, operation, ResourceType.TOPIC, topic):
             return TopicAuthorizationFailed.code
-        return NONE if self._metadata.has_topic(topic) else UnknownTopicOrPartition.code
+        return (
+            NONE if self._metadata.has_topic(topic) else self._metadata.unknown_to_coordinator.code
+        )
 
     # -- OffsetCommit --------------------------------------------------------------------------
 
@@ -115,7 +117,7 @@ class OffsetsApi:
                 if code != NONE:
                     refused[key] = code
                 elif not self._metadata.contains(key):
-                    refused[key] = UnknownTopicOrPartition.code
+                    refused[key] = self._metadata.unknown_to_coordinator.code
                 else:
                     valid[key] = partition
         if not valid:
@@ -278,7 +280,7 @@ class OffsetsApi:
 
     async def _read_old(self, group_id: str, key: TopicPartition) -> FetchedOffset:
         if not self._metadata.contains(key):
-            return FetchedOffset(error_code=UnknownTopicOrPartition.code)
+            return FetchedOffset(error_code=self._metadata.unknown_to_coordinator.code)
         try:
             offset = await self._old_offsets.read(group_id, key)
         except KafkaError as error:
@@ -303,7 +305,7 @@ class OffsetsApi:
                 if code != NONE:
                     codes[key] = code
                 elif not self._metadata.contains(key):
-                    codes[key] = UnknownTopicOrPartition.code
+                    codes[key] = self._metadata.unknown_to_coordinator.code
                 else:
                     valid.append(key)
         deleted = self._coordinator.delete_offsets(request.group_id, valid)

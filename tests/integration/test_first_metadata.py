@@ -16,6 +16,7 @@ from kazoo.client import KazooClient
 from kafkalike.messages.control import UpdateMetadataRequest
 from kafkalike.messages.fetch import FetchRequest
 from kafkalike.messages.list_offsets import ListOffsetsRequest
+from kafkalike.messages.offsets import OffsetCommitRequest
 from kafkalike.messages.produce import ProduceRequest
 from kafkalike.messages.topics import CreateTopicsRequest
 from kafkalike.records.batch import encode_batch
@@ -34,6 +35,7 @@ LIST_OFFSETS_VERSION = 7
 CREATE_TOPICS_VERSION = 7
 PRODUCE_VERSION = 10
 FETCH_VERSION = 12
+OFFSET_COMMIT_VERSION = 8
 
 
 @pytest.fixture
@@ -114,6 +116,12 @@ def records_of(topic: str) -> FetchRequest:
     )
 
 
+def offset_for(topic: str) -> OffsetCommitRequest:
+    wanted = OffsetCommitRequest.OffsetCommitRequestTopic
+    partition = wanted.OffsetCommitRequestPartition(partition_index=0, committed_offset=1)
+    return OffsetCommitRequest(group_id="g", topics=[wanted(name=topic, partitions=[partition])])
+
+
 @pytest.mark.parametrize("topics", [True, False])
 def test_no_topic_is_unknown_before_the_controller_has_told_of_topics(
     make_cluster: ClusterMaker, zk: Any, topics: bool
@@ -140,6 +148,8 @@ def test_no_topic_is_unknown_before_the_controller_has_told_of_topics(
     assert produced.error_code == code
     (fetched,) = other.ask(records_of("there"), FETCH_VERSION).responses[0].partitions
     assert fetched.error_code == code
+    (committed,) = other.ask(offset_for("there"), OFFSET_COMMIT_VERSION).topics[0].partitions
+    assert committed.error_code == (14 if topics else 3)  # COORDINATOR_LOAD_IN_PROGRESS
     other.close()
     if topics:
         asking.join(HELD_S)

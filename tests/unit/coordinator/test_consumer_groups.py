@@ -269,6 +269,18 @@ def test_nothing_is_decided_before_the_topics_are_known() -> None:
     assert join(world, "a").error_code == CoordinatorLoadInProgress.code
 
 
+def test_nothing_is_decided_for_classic_members_before_the_topics_are_known() -> None:
+    world = make()
+    classic = classic_member(world)
+    join(world, "n")
+    again = world.join(classic.member_id, protocols=(("range", subscription("t")),)).value
+    world.topics.is_known = False
+    assert world.join(classic.member_id).value.error_code == CoordinatorLoadInProgress.code
+    assert world.sync(again, {}).value.error_code == RebalanceInProgress.code
+    world.topics.is_known = True
+    assert world.sync(again, {}).value.error_code == NONE
+
+
 # -- time --------------------------------------------------------------------------------------
 
 

@@ -11,6 +11,7 @@ from kafkalike.broker.auth.authorizer import (
     PermissiveAuthorizer,
     ResourceType,
 )
+from kafkalike.broker.cluster.awaiting import FirstUpdate
 from kafkalike.broker.cluster.config_admin import ConfigAdmin
 from kafkalike.broker.cluster.config_sync import ConfigSync
 from kafkalike.broker.cluster.dynamic_config import DynamicConfig
@@ -57,6 +58,7 @@ class World(ZkWorld):
             self.metadata,
             authorizer or PermissiveAuthorizer(),
             Loggers("kafkalike.test"),
+            first_update=FirstUpdate(self.metadata, self.clock, 10.0),
         )
 
     def describe(
@@ -130,6 +132,23 @@ def test_a_topic_change_is_stored_told_and_effective() -> None:
     assert world.change((TOPIC, "t", [("retention.ms", DELETE, None)])) == [0]
     assert world.stored("topics/t") == {}
     assert world.dynamic.log_config("t").retention_ms == 5 * 3_600_000
+
+
+def test_a_topic_is_described_once_the_topics_are_known() -> None:
+    world = World()
+    world.metadata.snapshot = MetadataCache(1).snapshot
+    world.metadata.lacks_topics = True
+    resource = DescribeConfigsRequest.DescribeConfigsResource(
+        resource_type=TOPIC, resource_name="t"
+    )
+    request = DescribeConfigsRequest(resources=[resource])
+    waiting = as_deferred(world.api.describe_configs(request, context(4)))
+    world.settle(2.0)
+    assert not waiting.called
+    world.metadata.update(update_metadata({"t": [(0, 1, [1])]}))
+    world.settle()
+    (result,) = result_of(waiting).results
+    assert (result.error_code, len(result.configs) > 10) == (0, True)
 
 
 def test_lists_grow_and_shrink() -> None:

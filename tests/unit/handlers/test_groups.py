@@ -228,6 +228,18 @@ def test_commits_need_the_topic_too() -> None:
         world.commit(9, ("t", 0))
 
 
+def test_no_topic_is_unknown_before_a_controller_has_told_of_topics() -> None:
+    world = World()
+    world.metadata.lacks_topics = True
+    not_ready, unknown = (
+        errors.CoordinatorLoadInProgress.code,
+        errors.UnknownTopicOrPartition.code,
+    )
+    assert world.commit(8, ("x", 0), ("t", 9)) == {("x", 0): not_ready, ("t", 9): not_ready}
+    world.metadata.lacks_topics = False
+    assert world.commit(8, ("x", 0), ("t", 9)) == {("x", 0): unknown, ("t", 9): unknown}
+
+
 def test_fetch_hides_topics() -> None:
     picky = PickyAuthorizer((Operation.DESCRIBE, ResourceType.TOPIC, "secret"))
     world = World(picky)
