@@ -34,8 +34,8 @@ class FirstUpdate:
     to a broker that has just started that is no picture of the cluster as long as there are topics
     (`MetadataCache.lacks_topics`).
 
-    Bounded: after `limit_s` without a word of any controller the answer shows what is known; and once
-    that was needed though brokers are known, nobody waits again.
+    Bounded: after `limit_s` without a word of any controller the answer shows what is known; and
+    `limit_s` after a controller spoke of brokers only, topics count as known whoever waits.
     """
 
     def __init__(self, cache: MetadataCache, clock: Clock, limit_s: float) -> None:
@@ -43,6 +43,7 @@ class FirstUpdate:
         self._clock = clock
         self._limit_s = limit_s
         self._waiting: list[Deferred[None]] = []
+        self._for_topics: Timer | None = None
         cache.add_listener(self._updated)
 
     def wait(self) -> "Deferred[None] | None":
@@ -64,15 +65,22 @@ class FirstUpdate:
 
     def _give_up(self, result: "Deferred[None]") -> None:
         self._waiting.remove(result)
-        if self._cache.snapshot.version > 0:
-            self._cache.lacks_topics = False
         result.callback(None)
 
     def _updated(self, _: MetadataUpdate) -> None:
         if self._has_come:
             self._release()
+        elif self._for_topics is None:
+            self._for_topics = self._clock.call_later(self._limit_s, self._give_up_topics)
+
+    def _give_up_topics(self) -> None:
+        self._cache.lacks_topics = False
+        self._release()
 
     def _release(self) -> None:
+        if self._for_topics is not None:
+            self._for_topics.cancel()
+            self._for_topics = None
         waiting, self._waiting = self._waiting, []
         for result in waiting:
             result.callback(None)

@@ -21,7 +21,6 @@ from kafkalike.errors import (
     InvalidConfig,
     InvalidRequest,
     UnknownServerError,
-    UnknownTopicOrPartition,
 )
 from kafkalike.settings import ConfigType, Dynamic, Key, format_value
 from kafkalike.zk import configs as zk_configs
@@ -99,13 +98,13 @@ class ConfigAdmin:
     ) -> None:
         """Replace a topic's settings by `values`, or apply `changes` where `values` is None.
 
-        Raises InvalidRequest (no name), UnknownTopicOrPartition, InvalidConfig,
-        StaleControllerEpoch.
+        Raises InvalidRequest (no name), UnknownTopicOrPartition (LeaderNotAvailable while topics are
+        not known), InvalidConfig, StaleControllerEpoch.
         """
         if not topic:
             raise InvalidRequest("Default topic resources are not allowed.")
         if not self._metadata.has_topic(topic):
-            raise UnknownTopicOrPartition(f"Topic '{topic}' does not exist.")
+            raise self._metadata.unknown_to_admin(f"Topic '{topic}' does not exist.")
         if values is None:
             stored = await self.topic_overrides(topic)
             values = apply_changes(stored, changes, LogConfig.KEYS)

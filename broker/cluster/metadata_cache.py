@@ -12,6 +12,7 @@ from typing import Final
 
 from kafkalike.errors import (
     CoordinatorLoadInProgress,
+    LeaderNotAvailable,
     NotLeaderOrFollower,
     UnknownTopicOrPartition,
 )
@@ -138,6 +139,11 @@ class MetadataCache:
     ) -> type[CoordinatorLoadInProgress] | type[UnknownTopicOrPartition]:
         """The same where a coordinator is asked: it is not ready yet, as long as `lacks_topics`."""
         return CoordinatorLoadInProgress if self.lacks_topics else UnknownTopicOrPartition
+
+    @property
+    def unknown_to_admin(self) -> type[LeaderNotAvailable] | type[UnknownTopicOrPartition]:
+        """The same for a topic as a whole: to be asked again, as long as `lacks_topics`."""
+        return LeaderNotAvailable if self.lacks_topics else UnknownTopicOrPartition
 
     def partition(self, partition: TopicPartition) -> PartitionMetadata | None:
         partitions = self.snapshot.topics.get(partition.topic)

@@ -29,7 +29,6 @@ from kafkalike.errors import (
     KafkaError,
     TopicAuthorizationFailed,
     UnknownServerError,
-    UnknownTopicOrPartition,
 )
 from kafkalike.messages.configs import (
     AlterConfigsRequest,
@@ -103,12 +102,23 @@ class ConfigsApi:
             route(IncrementalAlterConfigsRequest, self.incremental_alter_configs),
         ]
 
+    async def _know_topics(self, resources: Sequence[_Named]) -> None:
+        """A broker that has just started need not know of the topics yet."""
+        if self._first_update is not None and any(
+            each.resource_type == TOPIC and not self._metadata.has_topic(each.resource_name)
+            for each in resources
+        ):
+            wait = self._first_update.wait()
+            if wait is not None:
+                await wait
+
     # -- describe ------------------------------------------------------------------------------
 
     async def describe_configs(
         self, request: DescribeConfigsRequest, ctx: RequestContext
     ) -> DescribeConfigsResponse:
         response = DescribeConfigsResponse()
+        await self._know_topics(request.resources)
         for resource in request.resources:
             result = _Described(
                 resource_type=resource.resource_type, resource_name=resource.resource_name
@@ -137,12 +147,8 @@ class ConfigsApi:
             problem = topic_name_problem(name)
             if problem is not None:
                 raise InvalidTopicException(problem)
-            if not self._metadata.has_topic(name) and self._first_update is not None:
-                wait = self._first_update.wait()
-                if wait is not None:
-                    await wait
             if not self._metadata.has_topic(name):
-                raise UnknownTopicOrPartition()
+                raise self._metadata.unknown_to_admin()
             return describe_topic(await self._admin.topic_overrides(name), self._config.layers)
         if resource_type == BROKER:
             self._admin.check_broker_name(name, may_be_empty=True)
@@ -179,6 +185,7 @@ class ConfigsApi:
         self, request: AlterConfigsRequest, ctx: RequestContext
     ) -> AlterConfigsResponse:
         response = AlterConfigsResponse()
+        await self._know_topics(request.resources)
         response.responses = await _each(
             request.resources,
             AlterConfigsResponse.AlterConfigsResourceResponse,
@@ -214,6 +221,7 @@ class ConfigsApi:
         self, request: IncrementalAlterConfigsRequest, ctx: RequestContext
     ) -> IncrementalAlterConfigsResponse:
         response = IncrementalAlterConfigsResponse()
+        await self._know_topics(request.resources)
         response.responses = await _each(
             request.resources,
             IncrementalAlterConfigsResponse.AlterConfigsResourceResponse,

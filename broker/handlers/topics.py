@@ -326,7 +326,7 @@ class DeleteRecordsApi:
                 if not allowed:
                     code = TopicAuthorizationFailed.code
                 elif not self._metadata.contains(topic_partition):
-                    code = UnknownTopicOrPartition.code
+                    code = self._metadata.unknown.code
                 elif is_internal(topic.name):
                     code = InvalidTopicException.code
                 if code == NONE:

@@ -151,6 +151,41 @@ def test_a_topic_is_described_once_the_topics_are_known() -> None:
     assert (result.error_code, len(result.configs) > 10) == (0, True)
 
 
+@pytest.mark.parametrize(
+    "method", ["describe_configs", "alter_configs", "incremental_alter_configs"]
+)
+def test_topics_of_which_nobody_tells_are_waited_for_once_a_request(method: str) -> None:
+    world = World()
+    world.metadata.snapshot = MetadataCache(1).snapshot
+    world.metadata.lacks_topics = True
+    names = ["t", "u", "v"]
+    request: Any
+    if method == "describe_configs":
+        request = DescribeConfigsRequest(
+            resources=[
+                DescribeConfigsRequest.DescribeConfigsResource(
+                    resource_type=TOPIC, resource_name=name
+                )
+                for name in names
+            ]
+        )
+    elif method == "alter_configs":
+        request = AlterConfigsRequest(
+            resources=[_Alter(resource_type=TOPIC, resource_name=name) for name in names]
+        )
+    else:
+        request = IncrementalAlterConfigsRequest(
+            resources=[_Change(resource_type=TOPIC, resource_name=name) for name in names]
+        )
+    waiting = as_deferred(getattr(world.api, method)(request, context(1)))
+    world.settle(9.0)
+    assert not waiting.called
+    world.settle(2.0)
+    response: Any = result_of(waiting)
+    results = response.results if method == "describe_configs" else response.responses
+    assert [result.error_code for result in results] == [5] * 3  # LEADER_NOT_AVAILABLE
+
+
 def test_lists_grow_and_shrink() -> None:
     world = World()
     assert world.change((TOPIC, "t", [("cleanup.policy", APPEND, "compact")])) == [0]

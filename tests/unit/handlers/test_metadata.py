@@ -292,6 +292,16 @@ def test_topics_of_which_nobody_tells_are_waited_for_once() -> None:
     assert first.wait() is None and clock.pending() == 0
 
 
+def test_topics_of_which_nobody_tells_count_as_known_though_nobody_waits() -> None:
+    first, cache, clock = first_update(expects_topics=True)
+    cache.update(update_metadata({}))
+    clock.advance(4)
+    cache.update(update_metadata({}))
+    assert cache.lacks_topics
+    clock.advance(1)
+    assert not cache.lacks_topics and first.wait() is None and clock.pending() == 0
+
+
 @pytest.mark.parametrize(
     ("version", "endpoint_type", "code"), [(1, 1, 0), (1, 2, 114), (1, 3, 115), (0, 1, 0)]
 )
