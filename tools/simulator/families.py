@@ -799,7 +799,7 @@ def _slow_isr(random: SimRandom) -> Scenario:
     return Scenario(
         ClusterSpec(BROKERS, QUICK_LAG | QUICK_SESSIONS),
         (_topic(1, min_insync_replicas="1"),),
-        (_plain(acks=[-1], producers=3, consumers=1, interval_ms=30),),
+        (_plain(acks=[-1], producers=3, consumers=1, interval_ms=random.choice((600, 1500))),),
         _in_order(*_slowly(18_000, random.choice((0.15, 0.3, 0.5))), *faults),
         18_000,
     )

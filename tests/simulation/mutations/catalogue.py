@@ -372,6 +372,12 @@ MUTATIONS: tuple[Mutation, ...] = (
                 "if registered[broker_id].epoch > known[broker_id].epoch",
                 "if registered[broker_id].epoch < known[broker_id].epoch",
             ),
+            # A broker that starts after its old session's end gives the controller time to see it.
+            Edit(
+                "broker/node.py",
+                "        await self._across_sessions(parts.presence.wait_for_place)\n",
+                "",
+            ),
         ),
         family="restart",
     ),
