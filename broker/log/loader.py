@@ -410,16 +410,16 @@ class _Loader:
     def _has_lost_records(self, segments: list[LogSegment], index: int, end_offset: int) -> bool:
         """Whether the power went before the end of this segment was on the disk.
 
-        The names of the next segments were there before what was in them.  Where records follow, the
-        gap is believed: compaction leaves such gaps, a follower of a compacted log copies them, and one
-        of these records may be the only copy.
+        The names of the next segments were there before what was in them, and a later one may be on
+        the disk before an earlier one.  Only compaction leaves such gaps, also as empty segments, and
+        followers of compacted logs copy them: there a gap before records is believed.
         """
         request, following = self._request, segments[index + 1 :]
         if request.is_clean or not following or following[0].base_offset <= end_offset:
             return False
         if following[0].base_offset <= max(request.recovery_point, request.cleaned_offset):
             return False
-        return all(later.size == 0 for later in following)
+        return not request.config.is_compacted or all(later.size == 0 for later in following)
 
     def _assign_epoch(self, batch: AnyBatch) -> None:
         epoch = batch.partition_leader_epoch

@@ -67,6 +67,13 @@ class Scene:
         self.znodes[path] = data
         self._txn(change)
 
+    def registered(self, broker: int) -> None:
+        """The broker is there, in a new life."""
+        path = f"/brokers/ids/{broker}"
+        if path in self.znodes:
+            self.remove(path)
+        self.put(path, b"{}")
+
     def remove(self, path: str) -> None:
         del self.znodes[path]
         self._txn(NodeDeleted(path))

@@ -85,6 +85,24 @@ def test_a_leader_that_was_deposed_may_not_know_a_sequence() -> None:
     assert judge(scene.evidence) == []
 
 
+@pytest.mark.parametrize("started_since", [True, False])
+def test_a_broker_that_started_since_may_have_forgotten_a_batch(started_since: bool) -> None:
+    scene = good()
+    if not started_since:
+        scene.registered(1)
+    scene.clock.advance(1)
+    sent_s = scene.clock.monotonic()
+    scene.clock.advance(1)
+    if started_since:
+        scene.registered(1)
+    scene.clock.advance(1)
+    error = "OUT_OF_ORDER_SEQUENCE_NUMBER"
+    scene.history.note("i", SequenceRefused(T0, 1, error, behind_s=sent_s))
+    assert [one.checker for one in judge(scene.evidence)] == (
+        [] if started_since else ["idempotence"]
+    )
+
+
 # -- one damage each ---------------------------------------------------------------------------
 
 

@@ -185,6 +185,9 @@ class SequenceRefused:
     partition: TopicPartition
     broker: int
     error: str
+    behind_s: float | None = None
+    """When a newer batch without an answer was begun: a broker that has started since may remember
+    that one only (the snapshot's format, as in Kafka)."""
 
 
 @dataclass(slots=True, frozen=True)

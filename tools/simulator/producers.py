@@ -273,6 +273,7 @@ class Producer(SimClient):
         trouble: Refused | None = None
         clean = True
         expected = False
+        behind_s: float | None = None
         for batch, (answered, value) in zip(unacked[:count], answers, strict=True):
             if not answered:
                 batch.doubtful = True
@@ -296,6 +297,8 @@ class Producer(SimClient):
             if code in _SEQUENCE_ERRORS and clean:
                 # Nothing before this batch is missing, as far as the producer was told.
                 trouble = trouble or Refused(refusal(code))
+                newer = unacked[unacked.index(batch) + 1 :]
+                behind_s = next((one.begun_s for one in newer if one.doubtful), None)
                 # A broker that has started since remembers the newest batch of each producer only
                 # (the snapshot's format): one that a newer one overtook is no duplicate to it.
                 overtaken = batch.operation < self._newest_acked.get(partition, -1)
@@ -306,7 +309,9 @@ class Producer(SimClient):
             clean = False
         if trouble is not None:
             if not expected:
-                self.history.note(self.name, SequenceRefused(partition, broker, trouble.error))
+                self.history.note(
+                    self.name, SequenceRefused(partition, broker, trouble.error, behind_s)
+                )
             self._give_up(partition, unacked, trouble)
         if not clean:
             if any(not answered for answered, _ in answers):

@@ -314,6 +314,16 @@ def _has_been_deposed(evidence: Evidence, entry: Entry, refused: SequenceRefused
     return leader != refused.broker
 
 
+def _has_forgotten(evidence: Evidence, entry: Entry, refused: SequenceRefused) -> bool:
+    """Whether the broker has started since the producer sent several batches without an answer: it
+    need remember the newest of them only."""
+    begun_s = refused.behind_s
+    return begun_s is not None and any(
+        begun_s * 1000 < at_ms <= entry.time_s * 1000
+        for at_ms in evidence.registrations.get(refused.broker, ())
+    )
+
+
 class NoDuplicates(Check):
     """What an idempotent producer sent is in the log once, in its order, and never refused."""
 
@@ -353,6 +363,8 @@ class NoDuplicates(Check):
         for entry, refused in evidence.history.notes(SequenceRefused):
             partition = refused.partition
             if _has_been_deposed(evidence, entry, refused):
+                continue
+            if _has_forgotten(evidence, entry, refused):
                 continue
             if partition.topic not in gone and not (
                 evidence.ledger_of(partition) or may_be_trimmed(evidence, partition)

@@ -405,6 +405,8 @@ class LocalZkClient:
 
         def finish(_: object = None, *, told: bool = False) -> None:
             self._lose_link()
+            if not told:
+                self._age()
             self._cancel_timers(keep_expiry=not told)
             self._session_id = 0
             self._drop_watches()

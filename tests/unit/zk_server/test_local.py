@@ -345,6 +345,27 @@ def test_a_session_whose_close_was_lost_ends_in_time(world: World, applied: bool
     assert world.zk.stat("/e") is None
 
 
+@pytest.mark.parametrize("served_again_s", [0.0, 1.0])
+def test_a_client_that_closes_at_the_end_of_an_outage_leaves_no_session(
+    world: World, served_again_s: float
+) -> None:
+    client = world.client(session_timeout_ms=6000)
+    world.do(client.create("/e", b"", ephemeral=True))
+    world.zk.stop_serving()
+    world.clock.advance(1)
+    if not served_again_s:
+        world.zk.start_serving()
+    world.do(client.close())
+    client.abandon()
+    if served_again_s:
+        world.clock.advance(served_again_s)
+        world.zk.start_serving()
+    world.clock.advance(5.5)
+    assert world.zk.stat("/e") is not None
+    world.clock.advance(1)
+    assert world.zk.stat("/e") is None
+
+
 def test_an_abandoned_client_is_not_heard_of_again(world: World) -> None:
     client = world.client(session_timeout_ms=6000)
     world.do(client.create("/e", b"", ephemeral=True))
