@@ -497,6 +497,16 @@ def test_a_replica_that_an_absent_broker_lost_may_outlive_its_topic() -> None:
     assert verdict(lost_before=False) == ["/data/u-0 is on broker 1, the partition does not exist"]
 
 
+@pytest.mark.parametrize("power_lost", [True, False])
+def test_a_deleted_directory_may_be_back_after_a_power_loss(power_lost: bool) -> None:
+    scene = good()
+    directory_left_behind(scene)
+    if power_lost:
+        scene.outages.append(0)
+    found = [v.text for v in judge(scene.evidence) if v.checker == "topics"]
+    assert bool(found) is not power_lost
+
+
 def test_directories_on_their_way_out_are_not_looked_at() -> None:
     scene = good()
     scene.disks[0]["/data/u-0.0123456789abcdef-delete/00000000000000000000.log"] = b"anything"

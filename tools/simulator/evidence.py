@@ -119,6 +119,11 @@ class Evidence:
     start_ms: int = 0
     """Wall-clock time of virtual second 0."""
 
+    @property
+    def all_power_losses(self) -> set[int]:
+        """Brokers whose machines lost power, whatever that could cost."""
+        return {*self.power_losses, *self.harmless_power_losses}
+
     @cached_property
     def registrations(self) -> Mapping[int, Sequence[int]]:
         """When each broker registered, in virtual milliseconds, ascending."""
