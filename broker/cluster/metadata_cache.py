@@ -183,6 +183,8 @@ class MetadataCache:
             if topic_id is not None:
                 _set_topic_id(name, topic_id, topic_ids, topic_names)
             partitions = dict(topics.get(name, ()))
+            if _is_another(topic_id, old.topic_ids.get(name), states):
+                partitions.clear()
             for state in states:
                 if state.leader == LEADER_DURING_DELETE:
                     if partitions.pop(state.partition_index, None) is not None:
@@ -229,6 +231,17 @@ def _topic_states(
         ungrouped.setdefault(state.topic_name, []).append(state)
     for name, states in ungrouped.items():
         yield name, None, states
+
+
+def _is_another(topic_id: bytes | None, known: bytes | None, states: list[_State]) -> bool:
+    """Whether a topic was made anew and its deletion was missed here, so that partitions of the old one
+    would stay for ever: nobody speaks of them again."""
+    return (
+        topic_id not in (None, ZERO_UUID)
+        and known is not None
+        and topic_id != known
+        and any(state.leader != LEADER_DURING_DELETE for state in states)
+    )
 
 
 def _set_topic_id(

@@ -85,7 +85,8 @@ class TopicAdmin:
         InvalidReplicaAssignment, InvalidConfig.
         """
         name = new.name
-        if self._metadata.has_topic(name):
+        # Who was cut off when a topic was deleted may not have heard of it: ZooKeeper decides.
+        if self._metadata.has_topic(name) and await _guard(zk_topics.topic_exists(self._zk, name)):
             raise TopicAlreadyExists(f"Topic '{name}' already exists.")
         configs = _without_nulls(new.configs)
         assignment = self._place(new)

@@ -65,6 +65,19 @@ def test_a_recreated_topic_has_its_new_id_only() -> None:
     assert cache.topic_name(ID_B) is None
 
 
+def test_a_topic_made_anew_has_no_partition_of_the_old_one() -> None:
+    """Its deletion may have been missed (seed 18337)."""
+    cache = MetadataCache(1)
+    cache.update(update_metadata({"t": [(0, 1, [1]), (1, 2, [2])]}, ids={"t": ID_A}))
+    cache.update(update_metadata({"t": [(0, LEADER_DURING_DELETE, [2])]}, ids={"t": ID_B}))
+    assert list(cache.snapshot.topics["t"]) == [1], "a late deletion takes nothing else along"
+    cache.update(update_metadata({"t": [(0, 1, [1]), (1, 2, [2])]}, ids={"t": ID_A}))
+    cache.update(update_metadata({"t": [(0, 2, [2])]}, ids={"t": ID_B}))
+    assert list(cache.snapshot.topics["t"]) == [0]
+    cache.update(update_metadata({"t": [(0, LEADER_DURING_DELETE, [2])]}, ids={"t": ID_B}))
+    assert not cache.has_topic("t")
+
+
 def test_old_layout_without_topic_groups_keeps_known_ids() -> None:
     cache = MetadataCache(1)
     cache.update(update_metadata({"t": [(0, 1, [1])]}, ids={"t": ID_A}))

@@ -108,12 +108,19 @@ REFUSALS = [
 @pytest.mark.parametrize(("new", "expected"), REFUSALS)
 def test_create_refuses_in_order(new: NewTopic, expected: type[errors.KafkaError]) -> None:
     world = World()
-    for name in ("stored", "with_dots"):
+    for name in ("known", "stored", "with_dots"):
         world.put_topic(name, {0: ReplicaAssignment((1,))})
     world.zookeeper.create("/admin/delete_topics/dying")
     before = len(world.zookeeper.children("/brokers/topics"))
     assert type(world.refusal(new)) is expected
     assert len(world.zookeeper.children("/brokers/topics")) == before
+
+
+def test_a_topic_whose_deletion_was_missed_here_can_be_made_anew() -> None:
+    world = World()
+    assert world.metadata.has_topic("known")
+    world.run(world.admin.create(NewTopic("known", 1, 1)))
+    assert list(world.topic("known").partitions) == [0]
 
 
 def test_create_without_a_controller_is_refused_as_stale_controller() -> None:
