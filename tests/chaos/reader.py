@@ -21,8 +21,8 @@ from tests.chaos.producers import STAY_WITH_KNOWN_BROKERS
 PR_SET_PDEATHSIG: Final = 1
 UNKNOWN_EPOCH: Final = "broker end offset is -1"
 IDLE_ROUNDS: Final = 60
-"""Of 0.2 s: longer than two refreshes of the metadata, which a partition may wait for whose leader moved
-in the end."""
+"""Of 0.2 s: longer than two refreshes of the metadata, which a partition whose leader has just moved
+may have to wait for."""
 REFUSALS: Final = ("_AUTO_OFFSET_RESET", "_LOG_TRUNCATION", "OFFSET_OUT_OF_RANGE", "_BAD_MSG")
 
 
