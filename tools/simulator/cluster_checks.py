@@ -304,10 +304,10 @@ class TopicsAsAsked(Check):
         for (broker, partition), log in sorted(evidence.logs.items()):
             replicas = assignment.get(partition)
             if replicas is None:
-                had_lost_it = broker not in self._last_replicas(evidence, log)
                 # A deletion is answered before the directory's new name is synced.
                 if broker in evidence.all_power_losses:
                     continue
+                had_lost_it = broker not in self._last_replicas(evidence, log)
                 if not had_lost_it or not self._may_not_know(evidence, broker, partition):
                     yield f"{log.path} is on broker {broker}, the partition does not exist"
             elif broker not in replicas and not self._may_not_know(evidence, broker, partition):
