@@ -5,11 +5,9 @@ but for addresses, folders and replication factors (`tests/reference_kafka.py`).
 """
 
 import contextlib
-import io
 import os
 import shutil
 import signal
-import socket
 import struct
 import subprocess
 import sys
@@ -25,6 +23,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from kafkalike.properties import format_properties
 from tests.integration.testing.processes import descendants
+from tests.metadata import ask_metadata
 from tests.reference_kafka import ReferenceKafka, die_with_parent, free_port
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -185,57 +184,6 @@ class KafkalikeSide(Side):
 
 
 # Probes.
-
-
-@dataclass(frozen=True)
-class Seen:
-    """Metadata as one broker tells it."""
-
-    brokers: dict[int, str]
-    """Id -> HOST:PORT."""
-    partitions: dict[int, tuple[int, int]]
-    """Of the topic asked for: leader, and how many replicas are in sync; none while it is unknown."""
-
-
-def ask_metadata(address: str, topic_name: str | None = None) -> Seen:
-    """Metadata v1 of one topic or none, from this very broker.  Raises OSError, struct.error."""
-    body = struct.pack(">hhih", 3, 1, 1, -1)
-    if topic_name is None:
-        body += struct.pack(">i", 0)
-    else:
-        body += struct.pack(f">ih{len(topic_name)}s", 1, len(topic_name), topic_name.encode())
-    host, _, port = address.rpartition(":")
-    with socket.create_connection((host, int(port)), 5.0) as connection:
-        connection.sendall(struct.pack(">i", len(body)) + body)
-        with connection.makefile("rb") as answer:
-            data = io.BytesIO(answer.read(*struct.unpack(">i", answer.read(4))))
-
-    def number(form: str) -> int:
-        return int(struct.unpack(form, data.read(struct.calcsize(form)))[0])
-
-    def text() -> str:
-        return data.read(max(0, number(">h"))).decode()
-
-    number(">i")  # correlation id
-    brokers: dict[int, str] = {}
-    for _ in range(number(">i")):
-        broker_id, host, port_number = number(">i"), text(), number(">i")
-        text()  # rack
-        brokers[broker_id] = f"{host}:{port_number}"
-    number(">i")  # controller
-    partitions: dict[int, tuple[int, int]] = {}
-    for _ in range(number(">i")):
-        number(">h")
-        text()
-        number(">b")
-        for _ in range(number(">i")):
-            error, index, leader = number(">h"), number(">i"), number(">i")
-            data.read(4 * number(">i"))  # replicas
-            in_sync = number(">i")
-            data.read(4 * in_sync)
-            if error == 0:
-                partitions[index] = (leader, in_sync)
-    return Seen(brokers, partitions)
 
 
 def wait_until_answers(port: int, count: int, pids: list[int], folder: Path) -> None:
