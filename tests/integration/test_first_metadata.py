@@ -162,6 +162,29 @@ def test_no_topic_is_unknown_before_the_controller_has_told_of_topics(
     controller.close()
 
 
+def test_a_broker_that_stops_answers_whoever_waits_for_the_topics(
+    make_cluster: ClusterMaker, zk: Any
+) -> None:
+    """It closes its connections only then, and stops without their whole limits."""
+    take_office(zk)
+    assignment = {"version": 3, "partitions": {"0": [1]}, "topic_id": "AQEBAQEBAQEBAQEBAQEBAQ"}
+    zk.create(f"{paths.TOPICS}/there", json.dumps(assignment).encode(), makepath=True)
+    cluster = make_cluster(1, controlled_shutdown_enable="false")
+    client = Wire(cluster[1].port)
+    answers: list[Any] = []
+    asking = threading.Thread(
+        target=lambda: answers.append(client.ask(metadata_request("there"), METADATA_VERSION))
+    )
+    asking.start()
+    asking.join(HELD_S)
+    assert answers == []
+    assert cluster[1].terminate() == 0
+    asking.join(30)
+    (topic,) = answers[0].topics
+    assert (topic.error_code, len(topic.partitions)) == (5, 0)  # LEADER_NOT_AVAILABLE: ask again
+    client.close()
+
+
 def test_a_killed_broker_is_not_there_until_its_old_session_ends(
     make_cluster: ClusterMaker,
 ) -> None:

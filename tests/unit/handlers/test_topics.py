@@ -337,3 +337,16 @@ def test_delete_records_refuses_before_it_asks_the_logs() -> None:
         ("secret", 0): (-1, 29),
     }
     assert logs.asked == {TopicPartition("t", 0): 5}
+
+
+def test_delete_records_is_asked_again_while_nobody_has_told_of_topics() -> None:
+    metadata = MetadataCache(1)
+    metadata.lacks_topics = True
+    logs: Any = FakeLogs()
+    api = DeleteRecordsApi(logs, metadata, PickyAuthorizer())
+    topic = DeleteRecordsRequest.DeleteRecordsTopic
+    partition = topic.DeleteRecordsPartition(partition_index=0, offset=5)
+    request = DeleteRecordsRequest(topics=[topic(name="t", partitions=[partition])], timeout_ms=5)
+    response = answer(api.delete_records(request, context(2)))
+    assert [p.error_code for t in response.topics for p in t.partitions] == [6]
+    assert logs.asked == {}
