@@ -6,9 +6,10 @@ in a run and how to write scenarios, workloads and checks.
 
 import argparse
 import importlib.util
+import shlex
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -31,7 +32,10 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     )
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument(
-        "--seed", type=cli.whole(0, cli.MAX_LONG), metavar="N", help="one seed, with its story"
+        "--seed",
+        type=cli.whole(0, cli.MAX_LONG),
+        metavar="N",
+        help="one seed, with its story when it fails",
     )
     which.add_argument("--seeds", metavar="A..B", help="all seeds from A to B")
     parser.add_argument(
@@ -79,12 +83,16 @@ class _Job:
     extras_path: str | None
 
     def scenario(self) -> "Scenario | None":
-        from .simulator.scenario import Scenario, ScenarioError
+        from .simulator.scenario import Scenario
+        from .simulator.validity import check_scenario
+        from .simulator.values import ScenarioError
 
         if self.scenario_path is None:
             return None
         try:
-            return Scenario.from_json(cli.read_text("--scenario", self.scenario_path))
+            scenario = Scenario.from_json(cli.read_text("--scenario", self.scenario_path))
+            check_scenario(scenario, self.extras().workloads)
+            return scenario
         except ScenarioError as error:
             raise cli.UsageError(f"--scenario: {self.scenario_path}: {error}") from error
 
@@ -94,7 +102,7 @@ class _Job:
 
 def run(args: argparse.Namespace) -> int:
     """0: all seeds passed; 1: some did not; 2: wrong usage."""
-    from .simulator.scenario import ScenarioError
+    from .simulator.values import ScenarioError
 
     seeds = parse_seeds(args.seeds) if args.seed is None else range(args.seed, args.seed + 1)
     if args.seed is None and (args.trace or args.save or args.minimize):
@@ -121,6 +129,7 @@ def parse_seeds(text: str) -> range:
 def load_extras(path: "str | None") -> "Extras":
     """`WORKLOADS` and `CHECKS` of a Python file.  Raises UsageError, CommandError."""
     from .simulator.run import Extras
+    from .simulator.values import describe_error
 
     if path is None:
         return Extras()
@@ -129,12 +138,31 @@ def load_extras(path: "str | None") -> "Extras":
     if spec is None or spec.loader is None:
         raise cli.UsageError(f"--with: {path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    workloads: Mapping[str, Any] = getattr(module, "WORKLOADS", {})
-    checks: Iterable[Any] = getattr(module, "CHECKS", ())
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        raise cli.UsageError(f"--with: {path} cannot be loaded: {describe_error(error)}") from error
+    workloads: Any = getattr(module, "WORKLOADS", {})
+    checks: Any = getattr(module, "CHECKS", ())
     if not workloads and not checks:
         raise cli.UsageError(f"--with: {path} defines neither WORKLOADS nor CHECKS")
+    if not isinstance(workloads, Mapping) or not all(
+        isinstance(kind, str) and callable(factory) for kind, factory in workloads.items()
+    ):
+        raise cli.UsageError(
+            f"--with: {path}: WORKLOADS: expected a dict of classes by kind, found {workloads!r}"
+        )
+    if not isinstance(checks, list | tuple) or not all(map(_is_check, checks)):
+        raise cli.UsageError(
+            f"--with: {path}: CHECKS: expected a list of classes with `name` and `problems`,"
+            f" found {checks!r}"
+        )
     return Extras(workloads, tuple(checks))
+
+
+def _is_check(given: Any) -> bool:
+    name = getattr(given, "name", None)
+    return isinstance(given, type) and isinstance(name, str) and hasattr(given, "problems")
 
 
 # -- one seed ----------------------------------------------------------------------------------
@@ -154,7 +182,9 @@ def _run_one(args: argparse.Namespace, job: _Job) -> int:
             print(f"trace {result.trace_hash}", file=file)
     else:
         result = run_seed(seed, scenario, extras=extras)
-    if args.minimize and not result.ok:
+    if args.minimize and result.ok:
+        cli.print_note("nothing to minimize: the seed passed")
+    elif args.minimize:
         scenario, result = _minimize(seed, scenario, result, extras)
     if args.save:
         scenario.save(args.save)
@@ -167,6 +197,7 @@ def _minimize(
 ) -> "tuple[Scenario, Result]":
     from .simulator.run import run as run_seed
     from .simulator.shrink import shrink
+    from .simulator.values import ScenarioError
 
     checker = result.violations[0].checker
     runs = 0
@@ -174,7 +205,10 @@ def _minimize(
     def fails(candidate: "Scenario") -> bool:
         nonlocal runs
         runs += 1
-        found = run_seed(seed, candidate, extras=extras).violations
+        try:
+            found = run_seed(seed, candidate, extras=extras).violations
+        except ScenarioError:  # what is left out is named by what is left
+            return False
         return any(violation.checker == checker for violation in found)
 
     smallest = shrink(scenario, fails)
@@ -229,14 +263,18 @@ def _run_many(seeds: range, args: argparse.Namespace, job: _Job) -> int:
         f"{done} seeds, {failures} failed, {virtual_ms / 1000:.0f} s simulated in {wall_s:.1f} s"
         f" ({virtual_ms / 1000 / wall_s:.0f} times real time, {args.jobs} jobs)"
     )
+    if done < len(seeds):
+        cli.print_note(
+            f"stopped after {failures} failures (--max-failures), with {done} of {len(seeds)} seeds run"
+        )
     return cli.FAILED if failures else cli.DONE
 
 
 def _line(result: "Result", args: argparse.Namespace) -> str:
     first = result.violations[0]
     words = ["kafkalike sim", f"--seed {result.seed}"]
-    words += [f"--scenario {args.scenario}"] if args.scenario else []
-    words += [f"--with {args.extras}"] if args.extras else []
+    words += [f"--scenario {shlex.quote(args.scenario)}"] if args.scenario else []
+    words += [f"--with {shlex.quote(args.extras)}"] if args.extras else []
     text = first.text.strip().splitlines()
     return (
         f"seed {result.seed} FAILED  {first.checker}: {text[0][:200] if text else ''}"

@@ -30,7 +30,62 @@ class NeverAgain(Check):
 CHECKS = [NeverAgain]
 '''
 
+RAISING = """
+from kafkalike.tools.simulator.check import Check
+from kafkalike.tools.simulator.workloads import BaseWorkload
+
+
+class Early(BaseWorkload):
+    def begin(self):
+        {}["early"]
+
+
+class Late(BaseWorkload):
+    def begin(self):
+        pass
+
+    async def end(self):
+        {}["late"]
+
+
+class Raising(Check):
+    name = "raising"
+
+    def problems(self, evidence):
+        yield from [1 // 0]
+
+
+class Unmade(BaseWorkload):
+    def __init__(self, spec, topics):
+        super().__init__(spec, topics)
+        spec.options["much"]
+
+
+CHECKS = [Raising]
+WORKLOADS = {"early": Early, "late": Late, "unmade": Unmade}
+"""
+
 SMALL = Scenario(topics=(TopicSpec("t"),), duration_ms=3000)
+
+
+def fault(**changed: object) -> dict[str, object]:
+    return {"faults": [{"at_ms": 1, "kind": "crash", "target": "", **changed}]}
+
+
+def workload(kind: str, **options: object) -> dict[str, list[object]]:
+    return {"workloads": [{"kind": kind, "name": "w", "options": options}]}
+
+
+def plain(**options: object) -> dict[str, list[object]]:
+    return workload("plain", **options)
+
+
+def topic(**changed: object) -> dict[str, object]:
+    return {"topics": [{"name": "t", **changed}]}
+
+
+def properties(timeout: object) -> dict[str, object]:
+    return {"cluster": {"properties": {"zookeeper.session.timeout.ms": timeout}}}
 
 
 @pytest.fixture
@@ -103,6 +158,58 @@ def test_a_file_that_is_not_there(flag: str, capsys: pytest.CaptureFixture[str])
             "faults[0] (power).args: unknown key 'torn_tial'",
         ),
         ({"faults": [{"at_ms": 1, "kind": "crash", "args": {"x": 1}}]}, "known are []"),
+        ({"faults": [{"kind": "crash"}]}, "faults[0]: key 'at_ms' is missing"),
+        ({"topics": [{"partitions": 1}]}, "topics[0]: key 'name' is missing"),
+        (fault(at_ms=-1), "faults[0] (crash).at_ms: expected a whole number from 0 to 2999"),
+        (fault(at_ms=3000), "faults[0] (crash).at_ms: expected a whole number from 0 to 2999"),
+        (fault(duration_ms=-5), "faults[0] (crash).duration_ms: expected a whole number"),
+        (fault(target="broker-0>broker-1"), "only ['cut', 'slow_link'] strike a link"),
+        (fault(kind="cut", target="broker-0>broker-0"), "expected a link between two"),
+        (fault(kind="cut", target="broker-0>"), "target '': expected broker-<id>"),
+        (fault(kind="cut", target="broker-0>broker-1>broker-2"), "expected broker-<id>"),
+        (fault(kind="slow_link", args={"delay_s": -2}), "delay_s: expected a number from 0"),
+        (fault(kind="slow_link", args={"delay_s": "2"}), "delay_s: expected a number from 0"),
+        (fault(kind="loss", args={"part": float("nan")}), "part: expected a number from 0 to 1"),
+        (fault(kind="reset", args={"chance": 7}), "chance: expected a number from 0 to 1"),
+        (fault(kind="power", args={"torn_tail": "yes"}), "torn_tail: expected true or false"),
+        (
+            fault(kind="disk_full", args={"room_bytes": "many"}),
+            "room_bytes: expected a whole number",
+        ),
+        (fault(kind="bad_directory", args={"directory": "x"}), "a text that begins with '/'"),
+        (plain(producers="2"), "options.producers: expected a whole number from 0 to 1000"),
+        (plain(producers=-1), "options.producers: expected a whole number from 0 to 1000"),
+        (plain(interval_ms=-10), "options.interval_ms: expected a whole number from 1"),
+        (plain(acks=5), "options.acks: expected a list of some of [-1, 0, 1], not empty, found 5"),
+        (plain(acks=[2]), "options.acks: expected a list of some of [-1, 0, 1], not empty"),
+        (plain(acks=[True]), "options.acks: expected a list of some of [-1, 0, 1], not empty"),
+        (plain(codec=9), "options.codec: expected a whole number from 0 to 4"),
+        (plain(topics=["u"]), "options.topics: 'u' is none of ['t']"),
+        ({**plain(), "topics": []}, "workload 'w' (plain): expected a topic in the scenario"),
+        (workload("churn", acts=["foo"]), "options.acts: expected a list of some of ['topic',"),
+        ({**workload("churn", acts=["trim"]), "topics": []}, "options.acts: 'trim' needs a topic"),
+        (workload("groups", members=0), "options.members: expected a whole number from 1"),
+        (workload("groups", vanish_chance=2), "vanish_chance: expected a number from 0 to 1"),
+        ({"workloads": [*plain()["workloads"] * 2]}, "workloads: 'w' is there twice"),
+        ({"topics": [{"name": "t"}, {"name": "t"}]}, "topics: 't' is there twice"),
+        ({"topics": [{"name": "a b"}]}, "topics[0].name: Topic name 'a b' has a character"),
+        ({"topics": [{"name": ""}]}, "topics[0].name: Topic name is invalid"),
+        (topic(partitions=0), "topics[0].partitions: expected a whole number from 1 to 1000"),
+        (topic(replication_factor=9), "replication_factor: expected a whole number from 1 to 3"),
+        (topic(configs={"no.such": "1"}), "topics[0].configs: Unknown topic config name: no.such"),
+        (topic(configs={"min.insync.replicas": "two"}), "Invalid value two for configuration"),
+        (topic(configs={"min.insync.replicas": 2}), "expected a text in quotes, found 2"),
+        ({"cluster": {"brokers": 0}}, "cluster.brokers: expected a whole number from 1 to 64"),
+        (
+            {"cluster": {"brokers": 3_000_000}},
+            "cluster.brokers: expected a whole number from 1 to 64",
+        ),
+        (properties("abc"), "cluster.properties: Invalid value abc for configuration zookeeper"),
+        (properties(3000), "cluster.properties.zookeeper.session.timeout.ms: expected a text in"),
+        (
+            {"cluster": {"properties": {"zookeeper.sesion.timeout.ms": "1"}}},
+            "Unknown configuration zookeeper.sesion.timeout.ms; did you mean",
+        ),
     ],
 )
 def test_a_scenario_that_makes_no_sense(
@@ -114,7 +221,82 @@ def test_a_scenario_that_makes_no_sense(
     path = tmp_path / "scenario.json"
     path.write_text(json.dumps({**json.loads(SMALL.to_json()), **change}))
     assert main(["sim", "--seed", "1", "--scenario", str(path)]) == 2
-    assert complaint in capsys.readouterr().err
+    (line,) = capsys.readouterr().err.splitlines()
+    assert complaint in line
+    assert str(path) in line
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("def (", "cannot be loaded: SyntaxError"),
+        ("import nowhere_to_be_found", "cannot be loaded: ModuleNotFoundError: No module named"),
+        ("raise ValueError('no\\nway')", "cannot be loaded: ValueError: no way ("),
+        ("raise SystemExit(0)", "cannot be loaded: SystemExit: 0"),
+        ("x = 1", "defines neither WORKLOADS nor CHECKS"),
+        ("CHECKS = 5", "CHECKS: expected a list of classes"),
+        ("CHECKS = [int]", "CHECKS: expected a list of classes"),
+        ("WORKLOADS = [int]", "WORKLOADS: expected a dict"),
+        ("WORKLOADS = {'a': 3}", "WORKLOADS: expected a dict"),
+    ],
+)
+def test_extras_that_make_no_sense(
+    text: str, complaint: str, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "extras.py"
+    path.write_text(text + "\n")
+    assert main(["sim", "--seed", "1", "--with", str(path)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert complaint in line
+    assert str(path) in line
+
+
+def test_a_check_or_workload_that_raises_is_a_failure_of_its_seed(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    extras, path = tmp_path / "extras.py", tmp_path / "with space.json"
+    extras.write_text(RAISING)
+    path.write_text(json.dumps({**json.loads(SMALL.to_json()), **workload("early")}))
+    words = ["--scenario", str(path), "--with", str(extras)]
+    assert main(["sim", "--seeds", "1..3", "--max-failures", "2", *words]) == 1
+    out, err = capsys.readouterr()
+    first, second, last = out.splitlines()
+    assert first.startswith("seed 1 FAILED  w: the workload did not start: KeyError: 'early' (")
+    assert f"again: kafkalike sim --seed 1 --scenario '{path}' --with {extras}" in first
+    assert second.startswith("seed 2 FAILED")
+    assert last.startswith("2 seeds, 2 failed")
+    assert "stopped after 2 failures (--max-failures), with 2 of 3 seeds run" in err
+    path.write_text(json.dumps({**json.loads(SMALL.to_json()), **workload("late")}))
+    assert main(["sim", "--seed", "1", *words]) == 1
+    out = capsys.readouterr().out
+    assert "w: the workload did not end: KeyError: 'late' (" in out
+    assert (
+        "raising: the check failed: ZeroDivisionError: integer division or modulo by zero (" in out
+    )
+    path.write_text(json.dumps({**json.loads(SMALL.to_json()), **workload("unmade")}))
+    assert main(["sim", "--seed", "1", *words]) == 2
+    assert f"{path}: workload 'w' (unmade): KeyError: 'much' (" in capsys.readouterr().err
+
+
+def test_there_is_nothing_to_minimize_in_a_seed_that_passes(
+    small: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["sim", "--seed", "1", "--scenario", small, "--minimize"]) == 0
+    assert "nothing to minimize" in capsys.readouterr().err
+
+
+def test_what_is_named_by_what_is_left_stays_when_a_scenario_is_made_small(
+    tmp_path: pathlib.Path,
+) -> None:
+    extras, path, smallest = (tmp_path / name for name in ("extras.py", "a.json", "b.json"))
+    extras.write_text(BROKEN_CHECK)
+    names = [{"name": "t"}, {"name": "u"}]
+    faults = [{"at_ms": 400, "kind": "crash", "target": "broker-1", "duration_ms": 200}]
+    scenario = {"topics": names, **plain(topics=["t"]), "faults": faults, "duration_ms": 3000}
+    path.write_text(json.dumps(scenario))
+    words = ["--scenario", str(path), "--with", str(extras), "--minimize", "--save", str(smallest)]
+    assert main(["sim", "--seed", "1", *words]) == 1
+    assert len(Scenario.load(str(smallest)).topics) == 1
 
 
 def test_a_failure_is_told_and_made_small(

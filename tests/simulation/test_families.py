@@ -3,9 +3,10 @@
 import pytest
 
 from kafkalike.tools.simulator.families import FAMILIES
-from kafkalike.tools.simulator.faults import check_faults
 from kafkalike.tools.simulator.run import run
-from kafkalike.tools.simulator.scenario import Scenario, ScenarioError
+from kafkalike.tools.simulator.scenario import Scenario
+from kafkalike.tools.simulator.validity import check_scenario
+from kafkalike.tools.simulator.values import ScenarioError
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -13,7 +14,7 @@ def test_a_family_draws_scenarios_that_can_be_written_down(family: str) -> None:
     drawn = [Scenario.generate(seed, family) for seed in range(30)]
     assert len({scenario.to_json() for scenario in drawn}) == len(drawn)
     for scenario in drawn:
-        check_faults(scenario.faults, scenario.cluster.brokers)
+        check_scenario(scenario, {})
         assert Scenario.from_json(scenario.to_json()) == scenario
     assert Scenario.generate(7, family) == drawn[7]
 

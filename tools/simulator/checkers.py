@@ -31,6 +31,7 @@ from .record_checks import (
     ReplicasAgree,
 )
 from .scenario import Scenario
+from .values import describe_error
 
 if TYPE_CHECKING:
     from .world import World
@@ -72,11 +73,17 @@ class EndChecker:
         self._files.observe(event)
 
     def finish(self, world: "World") -> list[Violation]:
+        evidence = self._files.evidence(world)
         problems = []
-        for text in self._check.problems(self._files.evidence(world)):
+        try:
+            for text in self._check.problems(evidence):
+                problems.append(Violation(self.name, text, world.now_ms))
+                if len(problems) >= MAX_PROBLEMS:
+                    break
+        except Exception as error:
+            # The check is at fault, or met what it did not expect: either way the seed has not passed.
+            text = f"the check failed: {describe_error(error)}"
             problems.append(Violation(self.name, text, world.now_ms))
-            if len(problems) >= MAX_PROBLEMS:
-                break
         return problems
 
 

@@ -18,7 +18,9 @@ QUICK_SESSIONS: Final = {"zookeeper.session.timeout.ms": "2000"}
 
 def draw_family(name: str, random: SimRandom) -> Scenario:
     """A scenario of one family.  KeyError when there is no such family."""
-    return FAMILIES[name](random)
+    drawn = FAMILIES[name](random)
+    in_time = tuple(fault for fault in drawn.faults if fault.at_ms < drawn.duration_ms)
+    return drawn.with_faults(in_time)
 
 
 # -- pieces ----------------------------------------------------------------------------------------

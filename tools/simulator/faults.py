@@ -9,15 +9,27 @@ the broker has caught up again no other broker is taken away.  What Kafka itself
 out; `args: {"always": true}` strikes regardless.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from kafkalike.runtime.ports import StorageError
 
 from .broker import SimBroker
 from .process import SimRandom
-from .scenario import Fault, ScenarioError, refuse_unknown
+from .scenario import Fault
+from .values import (
+    CHANCE,
+    TIME_MS,
+    YES_NO,
+    Number,
+    ScenarioError,
+    Text,
+    Value,
+    Whole,
+    check_values,
+    expect,
+)
 from .world import World
 
 _POLL_S: Final = 0.25
@@ -474,20 +486,30 @@ class FaultKind:
     """What a fault does, which args it takes, whether it can take a replica away, how it is drawn."""
 
     strike: Callable[[Trouble, Fault], Undo | None]
-    args: tuple[str, ...] = ()
+    args: Mapping[str, Value] = field(default_factory=dict)
     takes_away: bool = True
     lasts_ms: tuple[int, int] = (0, 0)
     draw: Callable[[SimRandom], "dict[str, object]"] = lambda random: {}
     weight: int = 2
     targets: tuple[str, ...] = ("any", "leader", "controller")
 
+    @property
+    def links(self) -> bool:
+        """Whether links are among its targets."""
+        return ">" in self.targets
+
+
+_COUNT: Final = Whole(0, 1_000_000)
+_SECONDS: Final = Number(0, 3600)
+_MAX_BYTES: Final = 1 << 40
+_MAX_SKEW_MS: Final = 10 * 365 * 86_400_000
 
 FAULTS: Final[dict[str, FaultKind]] = {
     "crash": FaultKind(Trouble.crash, lasts_ms=(50, 9000), weight=4),
     "stop": FaultKind(Trouble.stop, lasts_ms=(200, 8000), weight=2),
     "between_controllers": FaultKind(
         Trouble.between_controllers,
-        args=("away_ms",),
+        args={"away_ms": TIME_MS},
         lasts_ms=(50, 3000),
         draw=lambda random: {"away_ms": random.randrange(3000, 9000)},
         weight=2,
@@ -495,14 +517,14 @@ FAULTS: Final[dict[str, FaultKind]] = {
     ),
     "expire_at_start": FaultKind(
         Trouble.expire_at_start,
-        args=("after_ms",),
+        args={"after_ms": TIME_MS},
         lasts_ms=(50, 6000),
         draw=lambda random: {"after_ms": int(1000 ** random.random())},
         weight=2,
     ),
     "power": FaultKind(
         Trouble.power,
-        args=("torn_tail", "flipped", "always"),
+        args={"torn_tail": YES_NO, "flipped": YES_NO, "always": YES_NO},
         lasts_ms=(500, 9000),
         draw=lambda random: {
             "torn_tail": random.random() < 0.7,
@@ -512,7 +534,7 @@ FAULTS: Final[dict[str, FaultKind]] = {
     ),
     "power_at_operation": FaultKind(
         Trouble.power_at_operation,
-        args=("after", "torn_tail", "flipped", "always"),
+        args={"after": _COUNT, "torn_tail": YES_NO, "flipped": YES_NO, "always": YES_NO},
         lasts_ms=(500, 9000),
         draw=lambda random: {
             "after": random.randrange(200),
@@ -532,14 +554,14 @@ FAULTS: Final[dict[str, FaultKind]] = {
     "deaf": FaultKind(Trouble.deaf, lasts_ms=(300, 10_000), weight=1),
     "reset": FaultKind(
         Trouble.reset,
-        args=("chance",),
+        args={"chance": CHANCE},
         takes_away=False,
         draw=lambda random: {"chance": random.choice((0.2, 0.5, 1.0))},
         weight=3,
     ),
     "slow_link": FaultKind(
         Trouble.slow_link,
-        args=("delay_s",),
+        args={"delay_s": _SECONDS},
         takes_away=False,
         lasts_ms=(500, 8000),
         draw=lambda random: {"delay_s": random.choice((0.05, 0.3, 1.0))},
@@ -547,7 +569,7 @@ FAULTS: Final[dict[str, FaultKind]] = {
     ),
     "loss": FaultKind(
         Trouble.loss,
-        args=("part",),
+        args={"part": CHANCE},
         takes_away=False,
         lasts_ms=(500, 8000),
         draw=lambda random: {"part": random.choice((0.01, 0.1, 0.3))},
@@ -555,28 +577,28 @@ FAULTS: Final[dict[str, FaultKind]] = {
     ),
     "slow_reader": FaultKind(
         Trouble.slow_reader,
-        args=("bytes_per_s",),
+        args={"bytes_per_s": Whole(1, _MAX_BYTES)},
         lasts_ms=(500, 6000),
         draw=lambda random: {"bytes_per_s": random.choice((2000, 20_000))},
         weight=1,
     ),
     "disk_full": FaultKind(
         Trouble.disk_full,
-        args=("room_bytes",),
+        args={"room_bytes": Whole(0, _MAX_BYTES)},
         lasts_ms=(500, 8000),
         draw=lambda random: {"room_bytes": random.randrange(4000)},
         weight=1,
     ),
     "failed_sync": FaultKind(
         Trouble.failed_sync,
-        args=("dir",),
+        args={"dir": _COUNT},
         lasts_ms=(500, 8000),
         draw=lambda random: {"dir": random.randrange(2)} if random.random() < 0.7 else {},
         weight=2,
     ),
     "slow_sync": FaultKind(
         Trouble.slow_sync,
-        args=("delay_s",),
+        args={"delay_s": _SECONDS},
         takes_away=False,
         lasts_ms=(500, 8000),
         draw=lambda random: {"delay_s": random.choice((0.1, 1.0))},
@@ -584,7 +606,7 @@ FAULTS: Final[dict[str, FaultKind]] = {
     ),
     "clock_skew": FaultKind(
         Trouble.clock_skew,
-        args=("skew_ms",),
+        args={"skew_ms": Whole(-_MAX_SKEW_MS, _MAX_SKEW_MS)},
         takes_away=False,
         lasts_ms=(500, 20_000),
         draw=lambda random: {"skew_ms": random.choice((-3_600_000, -5000, 5000, 3_600_000))},
@@ -593,14 +615,14 @@ FAULTS: Final[dict[str, FaultKind]] = {
     "zk_isolate": FaultKind(Trouble.zk_isolate, lasts_ms=(500, 9000), weight=3),
     "zk_drop": FaultKind(
         Trouble.zk_drop,
-        args=("applied",),
+        args={"applied": YES_NO},
         lasts_ms=(1, 8000),
         draw=lambda random: {"applied": random.random() < 0.5},
         weight=2,
     ),
     "zk_lose_answer": FaultKind(
         Trouble.zk_lose_answer,
-        args=("skip", "applied"),
+        args={"skip": _COUNT, "applied": YES_NO},
         draw=lambda random: {"skip": random.randrange(30), "applied": random.random() < 0.5},
         weight=4,
         targets=("any", "controller", "controller"),
@@ -608,7 +630,7 @@ FAULTS: Final[dict[str, FaultKind]] = {
     "zk_expire": FaultKind(Trouble.zk_expire, weight=3),
     "zk_down": FaultKind(
         Trouble.zk_down,
-        args=("applied",),
+        args={"applied": YES_NO},
         lasts_ms=(500, 10_000),
         draw=lambda random: {"applied": random.random() < 0.5},
         weight=1,
@@ -617,14 +639,14 @@ FAULTS: Final[dict[str, FaultKind]] = {
     "depose": FaultKind(Trouble.depose, takes_away=False, weight=1, targets=("",)),
     "bad_directory": FaultKind(
         Trouble.bad_directory,
-        args=("directory",),
+        args={"directory": Text("/")},
         lasts_ms=(500, 8000),
         draw=lambda random: {"directory": random.choice(("/data", "/more"))},
         weight=1,
     ),
     "late_order": FaultKind(
         Trouble.late_order,
-        args=("stops", "former_life"),
+        args={"stops": YES_NO, "former_life": YES_NO},
         takes_away=False,
         draw=lambda random: {
             "stops": random.random() < 0.4,
@@ -644,15 +666,37 @@ def broker_of(target: str, broker_ids: "tuple[int, ...]") -> int:
     return int(number)
 
 
-def check_faults(faults: "tuple[Fault, ...]", brokers: int) -> None:
-    """Raises ScenarioError for a fault, target or arg that nobody knows."""
+def check_faults(faults: "tuple[Fault, ...]", brokers: int, duration_ms: int) -> None:
+    """Raises ScenarioError for a fault, time, target or arg that makes no sense."""
     ids = tuple(range(brokers))
     for number, fault in enumerate(faults):
-        if fault.kind not in FAULTS:
-            raise ScenarioError(f"fault kind {fault.kind!r}, known are {sorted(FAULTS)}")
-        where = f"faults[{number}] ({fault.kind}).args"
-        refuse_unknown(where, fault.args, FAULTS[fault.kind].args)
-        names = fault.target.replace("|", ">").split(">")
-        for name in names if len(names) > 1 else [fault.target]:
-            if name not in ROLES and (len(names) > 1 or name not in ("any", "")):
-                broker_of(name, ids)
+        where = f"faults[{number}] ({fault.kind})"
+        kind = FAULTS.get(fault.kind)
+        if kind is None:
+            raise ScenarioError(
+                f"faults[{number}]: fault kind {fault.kind!r}, known are {sorted(FAULTS)}"
+            )
+        expect(f"{where}.at_ms", fault.at_ms, Whole(0, duration_ms - 1))
+        expect(f"{where}.duration_ms", fault.duration_ms, TIME_MS)
+        check_values(f"{where}.args", fault.args, kind.args)
+        try:
+            _check_target(fault.target, ids, kind.links)
+        except ScenarioError as error:
+            raise ScenarioError(f"{where}: {error}") from error
+
+
+def _check_target(target: str, ids: tuple[int, ...], links: bool) -> None:
+    mark = next((mark for mark in ">|" if mark in target), "")
+    if not mark:
+        if target not in (*ROLES, "any", ""):
+            broker_of(target, ids)
+        return
+    if not links:
+        able = [name for name, kind in FAULTS.items() if kind.links]
+        raise ScenarioError(f"target {target!r}: only {able} strike a link; expected a broker")
+    source, _, other = target.partition(mark)
+    for name in (source, other):
+        if name not in ROLES:
+            broker_of(name, ids)
+    if source == other:
+        raise ScenarioError(f"target {target!r}: expected a link between two")

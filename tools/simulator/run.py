@@ -16,9 +16,11 @@ from .check import Check
 from .checkers import make_checkers
 from .clock import SimulationStuck
 from .contract import Checker, Violation, Workload, WorldEvent
-from .faults import Trouble, check_faults
+from .faults import Trouble
 from .history import History
 from .scenario import Scenario, TopicSpec
+from .validity import check_scenario
+from .values import describe_error
 from .watching import Listener
 from .workloads import Factory, make_workloads
 from .world import World
@@ -74,7 +76,7 @@ def run(
 ) -> Result:
     """Run the general scenario of `seed`, or `scenario` with that seed's chance.
 
-    Order: brokers start; topics are made; the workloads of `workloads.make_workloads(world,
+    Order: brokers start; topics are made; the workloads of `workloads.make_workloads(
     scenario)` start; faults strike; all is healed; the cluster must become whole within a bound;
     the workloads' `stop()` is awaited, that of the last reading after all others; replicas must
     become equal; the checkers, which watched from the beginning, judge.  `trace` gets every event
@@ -82,14 +84,15 @@ def run(
     """
     began_s = time.perf_counter()
     scenario = Scenario.generate(seed) if scenario is None else scenario
-    check_faults(scenario.faults, scenario.cluster.brokers)
+    extras = extras or Extras()
+    check_scenario(scenario, extras.workloads)
     collecting = gc.isenabled()
     gc.disable()  # what a collection sets free must not depend on the process
     gc.freeze()  # and the one at the end need not look at what was there before
     listener = Listener()
     listener.attach()
     try:
-        result = _run(seed, scenario, extras or Extras(), trace, listener)
+        result = _run(seed, scenario, extras, trace, listener)
     finally:
         for _ in range(_COLLECTIONS):
             gc.collect()  # nothing of the world is referred to any more
@@ -136,7 +139,7 @@ class _Course:
         self.world = world
         self.scenario = scenario
         self.history = History(world.clock)
-        self.workloads: Sequence[Workload] = make_workloads(world, scenario, extras.workloads)
+        self.workloads: Sequence[Workload] = make_workloads(scenario, extras.workloads)
         self.checkers: Sequence[Checker] = make_checkers(
             world, scenario, self.history, extras.checks
         )
@@ -170,7 +173,10 @@ class _Course:
         world.trace("begin")
         begin_s = world.clock.now_s
         for workload in self.workloads:
-            workload.start(world, self.history)
+            try:
+                workload.start(world, self.history)
+            except Exception as error:  # one of the user's own: the others need not suffer for it
+                world.broken(workload.name, f"the workload did not start: {describe_error(error)}")
         for fault in scenario.faults:
             world.clock.call_later(fault.at_ms / 1000, self.trouble.strike, fault)
         world.run_until(begin_s + scenario.duration_ms / 1000)
@@ -183,7 +189,7 @@ class _Course:
         world.trace("finish")
         *others, last = self.workloads  # the last one reads what the others have left
         for workloads in (others, [last]):
-            ended = [(w, world.spawn(_finish(w), f"ending {w.name}")) for w in workloads]
+            ended = [(w, world.spawn(_finish(world, w), f"ending {w.name}")) for w in workloads]
             limit_s = world.clock.now_s + FINISH_S
             for workload, end in ended:
                 if not world.run_until(end, limit_s - world.clock.now_s):
@@ -209,8 +215,11 @@ class _Course:
         return not troubles
 
 
-async def _finish(workload: Workload) -> None:
-    await workload.stop()
+async def _finish(world: World, workload: Workload) -> None:
+    try:
+        await workload.stop()
+    except Exception as error:
+        world.broken(workload.name, f"the workload did not end: {describe_error(error)}")
 
 
 async def create_topics(world: World, topics: Sequence[TopicSpec]) -> None:

@@ -5,16 +5,11 @@
 """
 
 import json
-from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass, field, replace
-from difflib import get_close_matches
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from typing import Any
 
 from .process import SimRandom
-
-
-class ScenarioError(ValueError):
-    """A scenario file says something that makes no sense; the text names it."""
+from .values import ScenarioError, refuse_unknown
 
 
 @dataclass(slots=True, frozen=True)
@@ -141,10 +136,10 @@ def _make(kind: Any, where: str, data: Any) -> Any:
     refuse_unknown(where, data, set(kind.__dataclass_fields__))
     for name, value in data.items():
         _check_type(f"{where}.{name}", value, str(kind.__dataclass_fields__[name].type))
-    try:
-        return kind(**data)
-    except TypeError as error:
-        raise ScenarioError(f"{where}: {error}") from error
+    for each in fields(kind):
+        if each.default is MISSING and each.default_factory is MISSING and each.name not in data:
+            raise ScenarioError(f"{where}: key {each.name!r} is missing")
+    return kind(**data)
 
 
 _JSON_TYPES = {"int": int, "str": str, "dict[str, str]": dict, "dict[str, Any]": dict}
@@ -160,15 +155,6 @@ def _check_type(where: str, value: Any, annotation: str) -> None:
 def _expect_object(where: str, data: Any) -> None:
     if not isinstance(data, dict):
         raise ScenarioError(f"{where}: expected an object, found {data!r}")
-
-
-def refuse_unknown(where: str, data: "Mapping[str, Any]", known: "Collection[str]") -> None:
-    """Raises ScenarioError naming the first key that is none of `known`, and the nearest that is."""
-    for name in data:
-        if name not in known:
-            near = get_close_matches(name, sorted(known), 1)
-            meant = f"; {near[0]!r} is the nearest" if near else ""
-            raise ScenarioError(f"{where}: unknown key {name!r}, known are {sorted(known)}{meant}")
 
 
 def _positive(where: str, value: Any) -> int:

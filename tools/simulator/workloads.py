@@ -6,7 +6,7 @@ every workload must get on by itself within `PROGRESS_S`: what does not is repor
 ("liveness").
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from twisted.internet.defer import Deferred
@@ -23,7 +23,20 @@ from .history import History
 from .members import GroupMember
 from .process import SimRandom
 from .producers import Producer
-from .scenario import Scenario, ScenarioError, TopicSpec, WorkloadSpec, refuse_unknown
+from .scenario import Scenario, TopicSpec, WorkloadSpec
+from .values import (
+    CHANCE,
+    SOME_TIME_MS,
+    TIME_MS,
+    YES_NO,
+    ListOf,
+    ScenarioError,
+    Text,
+    Value,
+    Whole,
+    check_values,
+    describe_error,
+)
 
 if TYPE_CHECKING:
     from .world import World
@@ -36,24 +49,35 @@ MAX_ROUNDS_PER_S: Final = 12
 """How often all producers of a workload together send something in the general scenario."""
 CHURN_PREFIX: Final = "churn"
 """Topics that the administrator creates and deletes begin with this."""
+_CLIENTS: Final = Whole(0, 1000)
 
 
 class BaseWorkload:
     """Clients that are started together and end together.
 
     Subclasses make clients in `begin` with `add`, and may say in `stalled` what does not work yet.
-    `known_options` names the options there are; None takes any.
+    `known_options` names the options there are, and, as a mapping to `values`, what they may be; None
+    takes any.  `needs_topics`: whether there must be something to write to.  The constructor raises
+    ScenarioError.
     """
 
-    known_options: ClassVar[tuple[str, ...] | None] = None
+    known_options: ClassVar[Collection[str] | None] = None
+    needs_topics: ClassVar[bool] = False
 
     def __init__(self, spec: WorkloadSpec, topics: tuple[TopicSpec, ...]) -> None:
+        where = f"workload {spec.name!r} ({spec.kind})"
         if self.known_options is not None:
-            where = f"workload {spec.name!r} ({spec.kind}).options"
-            refuse_unknown(where, spec.options, self.known_options)
+            check_values(f"{where}.options", spec.options, self.known_options)
         self.name = spec.name
         self.options: Mapping[str, Any] = spec.options
         self.topics = topics
+        there = [topic.name for topic in topics]
+        if isinstance(self.known_options, Mapping):
+            for name in self.option("topics", ()):
+                if name not in there:
+                    raise ScenarioError(f"{where}.options.topics: {name!r} is none of {there}")
+        if self.needs_topics and not self.chosen():
+            raise ScenarioError(f"{where}: expected a topic in the scenario, found none")
         self.world: World
         self.history: History
         self._running: list[tuple[SimClient, Deferred[Any]]] = []
@@ -152,20 +176,21 @@ class ProduceAndConsume(BaseWorkload):
     `follower_chance`, `patience_ms`, `topics`.
     """
 
-    known_options = (
-        "acks",
-        "producers",
-        "idempotent",
-        "interval_ms",
-        "batch_records",
-        "window",
-        "value_bytes",
-        "codec",
-        "patience_ms",
-        "consumers",
-        "follower_chance",
-        "topics",
-    )
+    needs_topics = True
+    known_options: ClassVar[Mapping[str, Value]] = {
+        "acks": ListOf((-1, 0, 1)),
+        "producers": _CLIENTS,
+        "idempotent": YES_NO,
+        "interval_ms": SOME_TIME_MS,
+        "batch_records": Whole(1, 1000),
+        "window": Whole(1, 1000),
+        "value_bytes": Whole(0, 1_000_000),
+        "codec": Whole(0, 4),
+        "patience_ms": TIME_MS,
+        "consumers": _CLIENTS,
+        "follower_chance": CHANCE,
+        "topics": ListOf(),
+    }
 
     def begin(self) -> None:
         partitions = self.partitions()
@@ -214,21 +239,22 @@ class GroupsWorkload(BaseWorkload):
     `interval_ms`, `topics`.
     """
 
-    known_options = (
-        "group",
-        "members",
-        "cooperative",
-        "static",
-        "session_timeout_ms",
-        "interval_ms",
-        "leave_chance",
-        "vanish_chance",
-        "vanish_ms",
-        "forgetful",
-        "death_chance",
-        "rebalance_timeout_ms",
-        "topics",
-    )
+    needs_topics = True
+    known_options: ClassVar[Mapping[str, Value]] = {
+        "group": Text(),
+        "members": Whole(1, 1000),
+        "cooperative": YES_NO,
+        "static": YES_NO,
+        "session_timeout_ms": SOME_TIME_MS,
+        "interval_ms": SOME_TIME_MS,
+        "leave_chance": CHANCE,
+        "vanish_chance": CHANCE,
+        "vanish_ms": TIME_MS,
+        "forgetful": YES_NO,
+        "death_chance": CHANCE,
+        "rebalance_timeout_ms": SOME_TIME_MS,
+        "topics": ListOf(),
+    }
 
     def begin(self) -> None:
         topics = tuple(topic.name for topic in self.chosen())
@@ -282,15 +308,23 @@ class Churn(BaseWorkload):
     and `delete_records` (bool).
     """
 
-    known_options = (
-        "interval_ms",
-        "topics_at_once",
-        "reassign",
-        "unclean",
-        "delete_records",
-        "acts",
-        "topics",
-    )
+    known_options: ClassVar[Mapping[str, Value]] = {
+        "interval_ms": SOME_TIME_MS,
+        "topics_at_once": Whole(1, 1000),
+        "reassign": YES_NO,
+        "unclean": YES_NO,
+        "delete_records": YES_NO,
+        "acts": ListOf(("topic", "write", "grow", "elect", "move", "move-own", "trim"), low=0),
+        "topics": ListOf(low=0),
+    }
+
+    def __init__(self, spec: WorkloadSpec, topics: tuple[TopicSpec, ...]) -> None:
+        super().__init__(spec, topics)
+        acts = [one for one in self.option("acts", ()) if one in ("elect", "move", "trim")]
+        if acts and not self.chosen():
+            raise ScenarioError(
+                f"workload {spec.name!r} ({spec.kind}).options.acts: {acts[0]!r} needs a topic"
+            )
 
     def begin(self) -> None:
         name = f"{self.name}-admin"
@@ -478,22 +512,30 @@ _KINDS: Final[Mapping[str, Factory]] = {
 _IDEMPOTENT: Final = "idempotent"
 
 
-def make_workloads(
-    world: "World", scenario: Scenario, more: Mapping[str, Factory] | None = None
-) -> list[Workload]:
+def make_workloads(scenario: Scenario, more: Mapping[str, Factory] | None = None) -> list[Workload]:
     """The scenario's workloads, and the last reading behind them.
 
-    `more`: kinds of your own by name.  Raises ScenarioError for a kind that nobody knows.
+    `more`: kinds of your own by name.  Raises ScenarioError for a kind that nobody knows, and for
+    options that make no sense.
     """
     kinds = {**_KINDS, **(more or {})}
     made: list[Workload] = []
     for spec in scenario.workloads:
         factory = kinds.get(spec.kind)
         if factory is None:
-            raise ScenarioError(f"workload kind {spec.kind!r}, known are {sorted(kinds)}")
+            raise ScenarioError(
+                f"workload kind {spec.kind!r}, known are {sorted(kinds)}; kinds of your own come with"
+                " --with FILE or `extras`"
+            )
         if spec.kind == _IDEMPOTENT:
             spec = WorkloadSpec(spec.kind, spec.name, {"idempotent": True, **spec.options})
-        made.append(factory(spec, scenario.topics))
+        try:
+            made.append(factory(spec, scenario.topics))
+        except ScenarioError:
+            raise
+        except Exception as error:  # one of the user's own
+            where = f"workload {spec.name!r} ({spec.kind})"
+            raise ScenarioError(f"{where}: {describe_error(error)}") from error
     made.append(FinalRead(WorkloadSpec("final", "final-read"), scenario.topics))
     return made
 

@@ -1,0 +1,62 @@
+"""Whether a scenario makes sense, judged before anything runs: nonsense is no failure of a seed."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from kafkalike.broker.cluster.topic_names import topic_name_problem
+from kafkalike.config import BrokerConfig, LogConfig
+from kafkalike.settings import ConfigError
+
+from .broker import DEFAULT_PROPERTIES
+from .faults import check_faults
+from .scenario import ClusterSpec, Scenario, TopicSpec
+from .values import LONGEST_MS, ScenarioError, Whole, expect, refuse_twice
+from .workloads import Factory, make_workloads
+
+_BROKERS: Final = Whole(1, 64)
+_PARTITIONS: Final = Whole(1, 1000)
+
+
+def check_scenario(scenario: Scenario, kinds: Mapping[str, Factory]) -> None:
+    """`kinds`: workloads of one's own.  Raises ScenarioError naming what is wrong."""
+    expect("duration_ms", scenario.duration_ms, Whole(1, LONGEST_MS))
+    _check_cluster(scenario.cluster)
+    refuse_twice("topics", [topic.name for topic in scenario.topics])
+    for number, topic in enumerate(scenario.topics):
+        _check_topic(f"topics[{number}]", topic, scenario.cluster.brokers)
+    refuse_twice("workloads", [workload.name for workload in scenario.workloads])
+    make_workloads(scenario, kinds)
+    check_faults(scenario.faults, scenario.cluster.brokers, scenario.duration_ms)
+
+
+def _check_cluster(cluster: ClusterSpec) -> None:
+    expect("cluster.brokers", cluster.brokers, _BROKERS)
+    for name, text in cluster.properties.items():
+        if not isinstance(text, str):
+            raise ScenarioError(
+                f"cluster.properties.{name}: expected a text in quotes, found {text!r}"
+            )
+    try:
+        config = BrokerConfig.parse({**DEFAULT_PROPERTIES, "broker.id": "0", **cluster.properties})
+    except ConfigError as error:
+        raise ScenarioError(f"cluster.properties: {error}") from error
+    for warning in config.warnings():
+        if warning.startswith("Unknown"):
+            raise ScenarioError(f"cluster.properties: {warning}")
+
+
+def _check_topic(where: str, topic: TopicSpec, brokers: int) -> None:
+    problem = topic_name_problem(topic.name)
+    if problem is not None:
+        raise ScenarioError(f"{where}.name: {problem}")
+    expect(f"{where}.partitions", topic.partitions, _PARTITIONS)
+    expect(f"{where}.replication_factor", topic.replication_factor, Whole(1, brokers))
+    for name, text in topic.configs.items():
+        if not isinstance(text, str):
+            raise ScenarioError(
+                f"{where}.configs.{name}: expected a text in quotes, found {text!r}"
+            )
+    try:
+        LogConfig.validate_overrides(topic.configs)
+    except ConfigError as error:
+        raise ScenarioError(f"{where}.configs: {error}") from error
