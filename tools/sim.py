@@ -6,6 +6,7 @@ in a run and how to write scenarios, workloads and checks.
 
 import argparse
 import importlib.util
+import re
 import shlex
 import sys
 import time
@@ -121,15 +122,18 @@ def run(args: argparse.Namespace) -> int:
 def parse_seeds(text: str) -> range:
     """`A..B`, both included.  Raises UsageError."""
     first, dots, last = text.partition("..")
-    if not dots or not first.isdecimal() or not last.isdecimal() or int(last) < int(first):
-        raise cli.UsageError(f"--seeds: expected A..B with A <= B, found {text!r}")
+    is_range = dots and all(re.fullmatch("[0-9]{1,18}", number) for number in (first, last))
+    if not is_range or int(last) < int(first):
+        raise cli.UsageError(
+            f"--seeds: expected A..B with A <= B, of at most 18 digits, found {text[:100]!r}"
+        )
     return range(int(first), int(last) + 1)
 
 
 def load_extras(path: "str | None") -> "Extras":
     """`WORKLOADS` and `CHECKS` of a Python file.  Raises UsageError, CommandError."""
     from .simulator.run import Extras
-    from .simulator.values import describe_error
+    from .simulator.values import USERS_FAULTS, describe_error
 
     if path is None:
         return Extras()
@@ -140,7 +144,7 @@ def load_extras(path: "str | None") -> "Extras":
     module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:
+    except USERS_FAULTS as error:
         raise cli.UsageError(f"--with: {path} cannot be loaded: {describe_error(error)}") from error
     workloads: Any = getattr(module, "WORKLOADS", {})
     checks: Any = getattr(module, "CHECKS", ())
@@ -175,11 +179,14 @@ def _run_one(args: argparse.Namespace, job: _Job) -> int:
     seed, extras = args.seed, job.extras()
     scenario = job.scenario() or Scenario.generate(seed)
     if args.trace:
-        with open(args.trace, "w", encoding="utf-8") as file:
-            result = run_seed(
-                seed, scenario, extras=extras, trace=lambda event: print(event, file=file)
-            )
-            print(f"trace {result.trace_hash}", file=file)
+        try:
+            with open(args.trace, "w", encoding="utf-8") as file:
+                result = run_seed(
+                    seed, scenario, extras=extras, trace=lambda event: print(event, file=file)
+                )
+                print(f"trace {result.trace_hash}", file=file)
+        except OSError as error:
+            raise cli.CommandError(f"--trace: {args.trace}: {error.strerror}") from error
     else:
         result = run_seed(seed, scenario, extras=extras)
     if args.minimize and result.ok:

@@ -84,8 +84,12 @@ def topic(**changed: object) -> dict[str, object]:
     return {"topics": [{"name": "t", **changed}]}
 
 
+def setting(name: str, value: object) -> dict[str, object]:
+    return {"cluster": {"properties": {name: value}}}
+
+
 def properties(timeout: object) -> dict[str, object]:
-    return {"cluster": {"properties": {"zookeeper.session.timeout.ms": timeout}}}
+    return setting("zookeeper.session.timeout.ms", timeout)
 
 
 @pytest.fixture
@@ -120,6 +124,7 @@ def test_the_trace_ends_with_its_hash(small: str, tmp_path: pathlib.Path) -> Non
     [
         (["--seeds", "9..1"], "expected A..B"),
         (["--seeds", "x"], "expected A..B"),
+        (["--seeds", "0.." + "9" * 5000], "expected A..B"),
         (["--seeds", "1..2", "--minimize"], "need --seed"),
         (["--seed", "1", "--jobs", "0"], "--jobs"),
     ],
@@ -199,6 +204,22 @@ def test_a_file_that_is_not_there(flag: str, capsys: pytest.CaptureFixture[str])
         (topic(configs={"no.such": "1"}), "topics[0].configs: Unknown topic config name: no.such"),
         (topic(configs={"min.insync.replicas": "two"}), "Invalid value two for configuration"),
         (topic(configs={"min.insync.replicas": 2}), "expected a text in quotes, found 2"),
+        ({"topics": [{"name": "a.b"}, {"name": "a_b"}]}, "topics ('.' and '_' being one): 'a_b'"),
+        ({"topics": [{"name": "__consumer_offsets"}]}, "__consumer_offsets is the brokers' own"),
+        (plain(interval_ms=10_001), "options.interval_ms: expected a whole number from 1 to 10000"),
+        (plain(value_bytes=1_000_000), "value_bytes times batch_records: expected at most 900000"),
+        (workload("groups", session_timeout_ms=1), "expected a whole number from 6000 to 20000"),
+        ({"workloads": [{"kind": "churn", "name": "c/x"}]}, "name: Topic name 'churn-c/x-0' has a"),
+        (setting("broker.id", "5"), "cluster.properties: broker.id is the simulator's own to set"),
+        (setting("listeners", "PLAINTEXT://x:1"), "listeners is the simulator's own to set"),
+        (setting("log.dirs", "/data,rel"), "log.dirs: expected paths from /, found /data,rel"),
+        (fault(target="broker-" + "9" * 5000), "expected broker-<id> with an id in (0, 1, 2)"),
+        (fault(target="broker-\u0661"), "expected broker-<id> with an id in (0, 1, 2)"),
+        (
+            {**fault(kind="between_controllers"), "cluster": {"brokers": 1}, "topics": []},
+            "faults[0] (between_controllers): expected 2 brokers, found 1",
+        ),
+        ({"workloads": [{"kind": "plain", "name": "\ud800"}]}, "half of a character"),
         ({"cluster": {"brokers": 0}}, "cluster.brokers: expected a whole number from 1 to 64"),
         (
             {"cluster": {"brokers": 3_000_000}},
@@ -224,6 +245,32 @@ def test_a_scenario_that_makes_no_sense(
     (line,) = capsys.readouterr().err.splitlines()
     assert complaint in line
     assert str(path) in line
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("[" * 100_000, "nested too deeply"),
+        ('{"duration_ms": 1, "duration_ms": 2}', "key: 'duration_ms' is there twice"),
+        ("{", "not JSON: "),
+        ("[]", "scenario: expected an object"),
+    ],
+)
+def test_a_file_that_is_no_scenario(
+    text: str, complaint: str, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "scenario.json"
+    path.write_text(text)
+    assert main(["sim", "--seed", "1", "--scenario", str(path)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert complaint in line
+
+
+def test_groups_on_one_broker(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "scenario.json"
+    one = {"cluster": {"brokers": 1}, "topics": [{"name": "t", "replication_factor": 1}]}
+    path.write_text(json.dumps({**one, **workload("groups"), "duration_ms": 3000}))
+    assert main(["sim", "--seed", "1", "--scenario", str(path)]) == 0
 
 
 @pytest.mark.parametrize(
@@ -276,6 +323,62 @@ def test_a_check_or_workload_that_raises_is_a_failure_of_its_seed(
     path.write_text(json.dumps({**json.loads(SMALL.to_json()), **workload("unmade")}))
     assert main(["sim", "--seed", "1", *words]) == 2
     assert f"{path}: workload 'w' (unmade): KeyError: 'much' (" in capsys.readouterr().err
+
+
+CHECK = "class C:\n    name = 'own'\n    def problems(self, evidence):\n        {}\nCHECKS = [C]\n"
+
+
+@pytest.mark.parametrize(
+    ("does", "told"),
+    [
+        ("raise SystemExit(3)", "own: the check failed: SystemExit: 3"),
+        ("yield 5", "own: the check failed: TypeError: expected a sentence, found 5"),
+        ("yield '\\ud800'", "own: \\ud800"),
+    ],
+)
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_whatever_a_check_does_its_seed_fails(
+    jobs: str,
+    does: str,
+    told: str,
+    small: str,
+    tmp_path: pathlib.Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    extras = tmp_path / "extras.py"
+    extras.write_text(CHECK.format(does))
+    words = ["--jobs", jobs, "--scenario", small, "--with", str(extras)]
+    assert main(["sim", "--seeds", "1..2", *words]) == 1
+    out = capsys.readouterr().out
+    assert out.count(f"FAILED  {told}") == 2
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        (
+            "class C:\n name = 'own'\n problems = 1\n def __init__(self, x): pass\nCHECKS = [C]",
+            "check 'own': TypeError: C.__init__() missing",
+        ),
+        ("WORKLOADS = {'w': lambda spec, topics: None}", "expected something with `name`, `start`"),
+        ("WORKLOADS = {'w': lambda spec, topics: exit(4)}", "workload 'w' (w): SystemExit: 4"),
+    ],
+)
+def test_a_check_or_workload_that_cannot_be_made(
+    jobs: str,
+    text: str,
+    complaint: str,
+    tmp_path: pathlib.Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    extras, path = tmp_path / "extras.py", tmp_path / "scenario.json"
+    extras.write_text(text)
+    kinds = workload("w") if text.startswith("WORK") else {}
+    path.write_text(json.dumps({**json.loads(SMALL.to_json()), **kinds}))
+    words = ["--jobs", jobs, "--scenario", str(path), "--with", str(extras)]
+    assert main(["sim", "--seeds", "1..2", *words]) == 2
+    assert complaint in capsys.readouterr().err
 
 
 def test_there_is_nothing_to_minimize_in_a_seed_that_passes(

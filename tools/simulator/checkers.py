@@ -31,7 +31,7 @@ from .record_checks import (
     ReplicasAgree,
 )
 from .scenario import Scenario
-from .values import describe_error
+from .values import USERS_FAULTS, ScenarioError, describe_error, writable
 
 if TYPE_CHECKING:
     from .world import World
@@ -77,10 +77,12 @@ class EndChecker:
         problems = []
         try:
             for text in self._check.problems(evidence):
-                problems.append(Violation(self.name, text, world.now_ms))
+                if not isinstance(text, str):
+                    raise TypeError(f"expected a sentence, found {text!r}")
+                problems.append(Violation(self.name, writable(text), world.now_ms))
                 if len(problems) >= MAX_PROBLEMS:
                     break
-        except Exception as error:
+        except USERS_FAULTS as error:
             # The check is at fault, or met what it did not expect: either way the seed has not passed.
             text = f"the check failed: {describe_error(error)}"
             problems.append(Violation(self.name, text, world.now_ms))
@@ -117,7 +119,18 @@ def make_checkers(
 ) -> list[EndChecker]:
     """All checks and those of your own.  Call it before anything happens: it keeps the znode log."""
     files = _Files(world, history)
-    return [EndChecker(check(), files) for check in (*CHECKS, *more)]
+    return [EndChecker(check, files) for check in make_checks((*CHECKS, *more))]
+
+
+def make_checks(classes: Iterable[type[Check]]) -> list[Check]:
+    """Raises ScenarioError for a class of the user's own that cannot be made."""
+    made = []
+    for one in classes:
+        try:
+            made.append(one())
+        except USERS_FAULTS as error:
+            raise ScenarioError(f"check {one.name!r}: {describe_error(error)}") from error
+    return made
 
 
 def judge(evidence: Evidence, checks: Iterable[type[Check]] = CHECKS) -> list[Violation]:

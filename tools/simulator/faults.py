@@ -492,6 +492,8 @@ class FaultKind:
     draw: Callable[[SimRandom], "dict[str, object]"] = lambda random: {}
     weight: int = 2
     targets: tuple[str, ...] = ("any", "leader", "controller")
+    brokers: int = 1
+    """How many there must be."""
 
     @property
     def links(self) -> bool:
@@ -514,6 +516,7 @@ FAULTS: Final[dict[str, FaultKind]] = {
         draw=lambda random: {"away_ms": random.randrange(3000, 9000)},
         weight=2,
         targets=("any", "leader"),
+        brokers=2,
     ),
     "expire_at_start": FaultKind(
         Trouble.expire_at_start,
@@ -661,7 +664,7 @@ FAULTS: Final[dict[str, FaultKind]] = {
 def broker_of(target: str, broker_ids: "tuple[int, ...]") -> int:
     """The id in `broker-<id>`.  Raises ScenarioError."""
     number = target.removeprefix("broker-")
-    if number == target or not number.isdecimal() or int(number) not in broker_ids:
+    if number == target or number not in [str(one) for one in broker_ids]:
         raise ScenarioError(f"target {target!r}: expected broker-<id> with an id in {broker_ids}")
     return int(number)
 
@@ -676,6 +679,8 @@ def check_faults(faults: "tuple[Fault, ...]", brokers: int, duration_ms: int) ->
             raise ScenarioError(
                 f"faults[{number}]: fault kind {fault.kind!r}, known are {sorted(FAULTS)}"
             )
+        if brokers < kind.brokers:
+            raise ScenarioError(f"{where}: expected {kind.brokers} brokers, found {brokers}")
         expect(f"{where}.at_ms", fault.at_ms, Whole(0, duration_ms - 1))
         expect(f"{where}.duration_ms", fault.duration_ms, TIME_MS)
         check_values(f"{where}.args", fault.args, kind.args)

@@ -13,14 +13,14 @@ from kafkalike.runtime.tasks import sleep
 from kafkalike.types import TopicPartition
 
 from .check import Check
-from .checkers import make_checkers
+from .checkers import make_checkers, make_checks
 from .clock import SimulationStuck
 from .contract import Checker, Violation, Workload, WorldEvent
 from .faults import Trouble
 from .history import History
 from .scenario import Scenario, TopicSpec
 from .validity import check_scenario
-from .values import describe_error
+from .values import USERS_FAULTS, describe_error
 from .watching import Listener
 from .workloads import Factory, make_workloads
 from .world import World
@@ -86,6 +86,7 @@ def run(
     scenario = Scenario.generate(seed) if scenario is None else scenario
     extras = extras or Extras()
     check_scenario(scenario, extras.workloads)
+    make_checks(extras.checks)
     collecting = gc.isenabled()
     gc.disable()  # what a collection sets free must not depend on the process
     gc.freeze()  # and the one at the end need not look at what was there before
@@ -175,7 +176,9 @@ class _Course:
         for workload in self.workloads:
             try:
                 workload.start(world, self.history)
-            except Exception as error:  # one of the user's own: the others need not suffer for it
+            except (
+                USERS_FAULTS
+            ) as error:  # one of the user's own: the others need not suffer for it
                 world.broken(workload.name, f"the workload did not start: {describe_error(error)}")
         for fault in scenario.faults:
             world.clock.call_later(fault.at_ms / 1000, self.trouble.strike, fault)
@@ -218,7 +221,7 @@ class _Course:
 async def _finish(world: World, workload: Workload) -> None:
     try:
         await workload.stop()
-    except Exception as error:
+    except USERS_FAULTS as error:
         world.broken(workload.name, f"the workload did not end: {describe_error(error)}")
 
 

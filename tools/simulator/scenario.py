@@ -6,10 +6,13 @@
 
 import json
 from dataclasses import MISSING, asdict, dataclass, field, fields, replace
-from typing import Any
+from typing import Any, Final
 
 from .process import SimRandom
-from .values import ScenarioError, refuse_unknown
+from .values import ScenarioError, refuse_twice, refuse_unknown
+
+USUAL_BROKERS: Final = 3
+_FACTORS: Final = ("default.replication.factor", "offsets.topic.replication.factor")
 
 
 @dataclass(slots=True, frozen=True)
@@ -18,6 +21,11 @@ class ClusterSpec:
 
     brokers: int = 3
     properties: dict[str, str] = field(default_factory=dict)
+
+    def own_properties(self) -> dict[str, str]:
+        """`properties`, and the factors that fewer than three brokers can serve."""
+        most = {} if self.brokers >= USUAL_BROKERS else dict.fromkeys(_FACTORS, str(self.brokers))
+        return most | self.properties
 
 
 @dataclass(slots=True, frozen=True)
@@ -93,9 +101,16 @@ class Scenario:
     def from_json(cls, text: str) -> "Scenario":
         """Raises ScenarioError."""
         try:
-            data = json.loads(text)
+            data = json.loads(text, object_pairs_hook=_object)
+            json.dumps(data, ensure_ascii=False).encode()
+        except ScenarioError:
+            raise
+        except UnicodeEncodeError as error:
+            raise ScenarioError("a text has half of a character (a lone surrogate)") from error
         except ValueError as error:
             raise ScenarioError(f"not JSON: {error}") from error
+        except RecursionError as error:
+            raise ScenarioError("not a scenario: nested too deeply") from error
         return _build(data)
 
     def save(self, path: str) -> None:
@@ -110,6 +125,11 @@ class Scenario:
                 return cls.from_json(file.read())
             except ScenarioError as error:
                 raise ScenarioError(f"{path}: {error}") from error
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    refuse_twice("key", [name for name, _ in pairs])
+    return dict(pairs)
 
 
 def _build(data: Any) -> Scenario:

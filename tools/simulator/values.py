@@ -124,6 +124,11 @@ def refuse_unknown(where: str, data: "Collection[str]", known: "Collection[str]"
             raise ScenarioError(f"{where}: unknown key {name!r}, known are {sorted(known)}{meant}")
 
 
+def writable(text: str) -> str:
+    """The text with an escape for each half of a character, which no file or terminal takes."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
 def refuse_twice(where: str, names: "Collection[str]") -> None:
     """Raises ScenarioError naming the first that is there twice."""
     seen: set[str] = set()
@@ -133,9 +138,17 @@ def refuse_twice(where: str, names: "Collection[str]") -> None:
         seen.add(name)
 
 
+USERS_FAULTS: Final = (Exception, SystemExit)
+"""What code of the user's own may raise."""
+
+
 def describe_error(error: BaseException) -> str:
     """An exception in one line, with the place that raised it."""
     frames = traceback.extract_tb(error.__traceback__)
     where = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
-    text = " ".join(str(error).split())
+    try:
+        text = " ".join(str(error).split())
+    except Exception:  # its own text fails
+        text = ""
+    text = writable(text)
     return f"{type(error).__name__}{': ' if text else ''}{text}{where}"

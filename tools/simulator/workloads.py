@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from twisted.internet.defer import Deferred
 
+from kafkalike.broker.cluster.topic_names import topic_name_problem
 from kafkalike.records.compression import Codec
 from kafkalike.runtime.tasks import TimedOut, sleep, timeout
 from kafkalike.types import TopicPartition
@@ -28,6 +29,7 @@ from .values import (
     CHANCE,
     SOME_TIME_MS,
     TIME_MS,
+    USERS_FAULTS,
     YES_NO,
     ListOf,
     ScenarioError,
@@ -49,7 +51,15 @@ MAX_ROUNDS_PER_S: Final = 12
 """How often all producers of a workload together send something in the general scenario."""
 CHURN_PREFIX: Final = "churn"
 """Topics that the administrator creates and deletes begin with this."""
+SESSION_TIMEOUT_MS: Final = 6000
+"""Of a group's member, unless its options say otherwise."""
+MAX_SESSION_TIMEOUT_MS: Final = 20_000
+"""A member that is gone is noticed within `PROGRESS_S`."""
+MAX_BATCH_BYTES: Final = 900_000
+"""Brokers take a batch of 1 MB."""
 _CLIENTS: Final = Whole(0, 1000)
+_INTERVAL_MS: Final = Whole(1, 10_000)
+"""Whoever does something less often makes no progress within `PROGRESS_S`."""
 
 
 class BaseWorkload:
@@ -181,9 +191,9 @@ class ProduceAndConsume(BaseWorkload):
         "acks": ListOf((-1, 0, 1)),
         "producers": _CLIENTS,
         "idempotent": YES_NO,
-        "interval_ms": SOME_TIME_MS,
+        "interval_ms": _INTERVAL_MS,
         "batch_records": Whole(1, 1000),
-        "window": Whole(1, 1000),
+        "window": Whole(1, 100),
         "value_bytes": Whole(0, 1_000_000),
         "codec": Whole(0, 4),
         "patience_ms": TIME_MS,
@@ -191,6 +201,15 @@ class ProduceAndConsume(BaseWorkload):
         "follower_chance": CHANCE,
         "topics": ListOf(),
     }
+
+    def __init__(self, spec: WorkloadSpec, topics: tuple[TopicSpec, ...]) -> None:
+        super().__init__(spec, topics)
+        batch_bytes = self.option("value_bytes", 0) * self.option("batch_records", 3)
+        if batch_bytes > MAX_BATCH_BYTES:
+            raise ScenarioError(
+                f"workload {spec.name!r} ({spec.kind}).options: value_bytes times batch_records:"
+                f" expected at most {MAX_BATCH_BYTES}, found {batch_bytes}"
+            )
 
     def begin(self) -> None:
         partitions = self.partitions()
@@ -246,10 +265,10 @@ class GroupsWorkload(BaseWorkload):
         "cooperative": YES_NO,
         "static": YES_NO,
         "session_timeout_ms": SOME_TIME_MS,
-        "interval_ms": SOME_TIME_MS,
+        "interval_ms": _INTERVAL_MS,
         "leave_chance": CHANCE,
         "vanish_chance": CHANCE,
-        "vanish_ms": TIME_MS,
+        "vanish_ms": Whole(0, 10_000),
         "forgetful": YES_NO,
         "death_chance": CHANCE,
         "rebalance_timeout_ms": SOME_TIME_MS,
@@ -269,7 +288,7 @@ class GroupsWorkload(BaseWorkload):
                     topics,
                     cooperative=self.option("cooperative", False),
                     instance_id=name if self.option("static", False) else None,
-                    session_timeout_ms=self.option("session_timeout_ms", 6000),
+                    session_timeout_ms=self.option("session_timeout_ms", SESSION_TIMEOUT_MS),
                     interval_s=self.option("interval_ms", 400) / 1000,
                     leave_chance=self.option("leave_chance", 0.01),
                     vanish_chance=self.option("vanish_chance", 0.005),
@@ -309,7 +328,7 @@ class Churn(BaseWorkload):
     """
 
     known_options: ClassVar[Mapping[str, Value]] = {
-        "interval_ms": SOME_TIME_MS,
+        "interval_ms": _INTERVAL_MS,
         "topics_at_once": Whole(1, 1000),
         "reassign": YES_NO,
         "unclean": YES_NO,
@@ -320,6 +339,9 @@ class Churn(BaseWorkload):
 
     def __init__(self, spec: WorkloadSpec, topics: tuple[TopicSpec, ...]) -> None:
         super().__init__(spec, topics)
+        problem = topic_name_problem(f"{CHURN_PREFIX}-{spec.name}-0")
+        if problem is not None:
+            raise ScenarioError(f"workload {spec.name!r} ({spec.kind}).name: {problem}")
         acts = [one for one in self.option("acts", ()) if one in ("elect", "move", "trim")]
         if acts and not self.chosen():
             raise ScenarioError(
@@ -529,13 +551,18 @@ def make_workloads(scenario: Scenario, more: Mapping[str, Factory] | None = None
             )
         if spec.kind == _IDEMPOTENT:
             spec = WorkloadSpec(spec.kind, spec.name, {"idempotent": True, **spec.options})
+        where = f"workload {spec.name!r} ({spec.kind})"
         try:
-            made.append(factory(spec, scenario.topics))
+            workload = factory(spec, scenario.topics)
         except ScenarioError:
             raise
-        except Exception as error:  # one of the user's own
-            where = f"workload {spec.name!r} ({spec.kind})"
+        except USERS_FAULTS as error:
             raise ScenarioError(f"{where}: {describe_error(error)}") from error
+        if not all(hasattr(workload, name) for name in ("name", "start", "stop")):
+            raise ScenarioError(
+                f"{where}: expected something with `name`, `start` and `stop`, found {workload!r}"
+            )
+        made.append(workload)
     made.append(FinalRead(WorkloadSpec("final", "final-read"), scenario.topics))
     return made
 

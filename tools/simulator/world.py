@@ -78,7 +78,7 @@ class World:
         self._processes: dict[str, Process] = {}
         self.broker_ids = tuple(range(scenario.cluster.brokers))
         self.brokers: dict[int, SimBroker] = {
-            broker_id: SimBroker(self, broker_id, scenario.cluster.properties)
+            broker_id: SimBroker(self, broker_id, scenario.cluster.own_properties())
             for broker_id in self.broker_ids
         }
 
