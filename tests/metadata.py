@@ -1,8 +1,10 @@
 """One Metadata request to one broker, with nothing but the standard library."""
 
+import contextlib
 import io
 import socket
 import struct
+from collections.abc import Set
 from dataclasses import dataclass
 
 
@@ -55,3 +57,13 @@ def ask_metadata(address: str, topic_name: str | None = None) -> Seen:
             if error == 0:
                 partitions[index] = (leader, in_sync)
     return Seen(brokers, partitions)
+
+
+def knows(address: str, brokers: Set[int]) -> bool:
+    """Whether the broker there answers and has been told of all these.
+
+    A client of librdkafka that is told of no broker at all does not ask again for minutes.
+    """
+    with contextlib.suppress(OSError, struct.error):
+        return brokers <= ask_metadata(address).brokers.keys()
+    return False

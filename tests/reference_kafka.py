@@ -15,7 +15,6 @@ import os
 import shutil
 import signal
 import socket
-import struct
 import subprocess
 import tempfile
 import time
@@ -23,7 +22,7 @@ from collections.abc import Mapping, Set
 from pathlib import Path
 from typing import Final
 
-from tests.metadata import ask_metadata
+from tests.metadata import knows
 
 POM: Final = Path(__file__).with_name("reference_kafka.pom.xml")
 STARTED: Final = b"started (kafka.server.KafkaServer)"
@@ -261,18 +260,13 @@ class ReferenceKafka:
     def wait_ready(self, broker_id: int, known: Set[int] = frozenset()) -> None:
         """Return when this broker serves and a controller has told it of itself and of `known`.
 
-        It says that it has started some 100 ms before the latter, and a client of librdkafka that
-        is told of no broker at all does not ask again for minutes.
+        It says that it has started some 100 ms before the latter.
         """
         broker = self._brokers[broker_id]
         deadline = time.monotonic() + START_LIMIT_S
-        while STARTED not in broker.said() or not self._knows(broker_id, known | {broker_id}):
+        address = f"127.0.0.1:{self.ports[broker_id]}"
+        while STARTED not in broker.said() or not knows(address, known | {broker_id}):
             broker.check(deadline)
-
-    def _knows(self, broker_id: int, others: Set[int]) -> bool:
-        with contextlib.suppress(OSError, struct.error):
-            return others <= ask_metadata(f"127.0.0.1:{self.ports[broker_id]}").brokers.keys()
-        return False
 
     def pid(self, broker_id: int) -> int:
         return self._brokers[broker_id].pid

@@ -8,12 +8,15 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 from kazoo.client import KazooClient
+
+from tests.metadata import knows
 
 from .servers import Server, free_port, kafka_libs, start_embedded
 
@@ -116,7 +119,11 @@ class Cluster:
         return {int(name) for name in self.client.get_children("/brokers/ids")}
 
     def wait_for(self, brokers: set[int]) -> None:
+        """Until these are registered and know it: that comes later than the former."""
         until(lambda: self.registered() == brokers, f"brokers {sorted(brokers)} are registered")
+        for one in brokers:
+            address = f"127.0.0.1:{self.brokers[one].port}"
+            until(partial(knows, address, brokers), f"broker {one} knows {sorted(brokers)}")
 
     def controller(self) -> int:
         """0 while there is none."""
