@@ -6,6 +6,7 @@ in a run and how to write scenarios, workloads and checks.
 
 import argparse
 import importlib.util
+import os
 import re
 import shlex
 import sys
@@ -80,25 +81,9 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
 class _Job:
     """What a process needs to run seeds."""
 
-    scenario_path: str | None
+    scenario: "Scenario | None"
+    """None: each seed draws its own."""
     extras_path: str | None
-
-    def scenario(self) -> "Scenario | None":
-        from .simulator.scenario import Scenario
-        from .simulator.validity import check_scenario
-        from .simulator.values import ScenarioError
-
-        if self.scenario_path is None:
-            return None
-        try:
-            scenario = Scenario.from_json(cli.read_text("--scenario", self.scenario_path))
-            check_scenario(scenario, self.extras().workloads)
-            return scenario
-        except ScenarioError as error:
-            raise cli.UsageError(f"--scenario: {self.scenario_path}: {error}") from error
-
-    def extras(self) -> "Extras":
-        return load_extras(self.extras_path)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -108,9 +93,8 @@ def run(args: argparse.Namespace) -> int:
     seeds = parse_seeds(args.seeds) if args.seed is None else range(args.seed, args.seed + 1)
     if args.seed is None and (args.trace or args.save or args.minimize):
         raise cli.UsageError("--trace, --save and --minimize need --seed")
-    job = _Job(args.scenario, args.extras)
-    job.scenario()  # trouble with the files shows before anything runs
-    job.extras()
+    extras = load_extras(args.extras)  # trouble with the files shows before anything runs
+    job = _Job(load_scenario(args.scenario, extras), args.extras)
     try:
         if args.seed is not None:
             return _run_one(args, job)
@@ -130,10 +114,27 @@ def parse_seeds(text: str) -> range:
     return range(int(first), int(last) + 1)
 
 
+def load_scenario(path: "str | None", extras: "Extras") -> "Scenario | None":
+    """Raises UsageError, CommandError."""
+    from .simulator.scenario import Scenario
+    from .simulator.validity import check_scenario
+    from .simulator.values import ScenarioError
+
+    if path is None:
+        return None
+    text = cli.read_text("--scenario", path, "utf-8-sig")
+    try:
+        scenario = Scenario.from_json(text)
+        check_scenario(scenario, extras.workloads)
+    except ScenarioError as error:
+        raise cli.UsageError(f"--scenario: {path}: {error}") from error
+    return scenario
+
+
 def load_extras(path: "str | None") -> "Extras":
     """`WORKLOADS` and `CHECKS` of a Python file.  Raises UsageError, CommandError."""
     from .simulator.run import Extras
-    from .simulator.values import USERS_FAULTS, describe_error
+    from .simulator.values import describe_error
 
     if path is None:
         return Extras()
@@ -142,9 +143,15 @@ def load_extras(path: "str | None") -> "Extras":
     if spec is None or spec.loader is None:
         raise cli.UsageError(f"--with: {path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look up their module by its name
+    folder = os.path.dirname(os.path.abspath(path))
+    if folder not in sys.path:
+        sys.path.append(folder)  # as `python FILE` would find its neighbours
     try:
         spec.loader.exec_module(module)
-    except USERS_FAULTS as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         raise cli.UsageError(f"--with: {path} cannot be loaded: {describe_error(error)}") from error
     workloads: Any = getattr(module, "WORKLOADS", {})
     checks: Any = getattr(module, "CHECKS", ())
@@ -166,7 +173,7 @@ def load_extras(path: "str | None") -> "Extras":
 
 def _is_check(given: Any) -> bool:
     name = getattr(given, "name", None)
-    return isinstance(given, type) and isinstance(name, str) and hasattr(given, "problems")
+    return isinstance(given, type) and type(name) is str and hasattr(given, "problems")
 
 
 # -- one seed ----------------------------------------------------------------------------------
@@ -176,8 +183,8 @@ def _run_one(args: argparse.Namespace, job: _Job) -> int:
     from .simulator.run import run as run_seed
     from .simulator.scenario import Scenario
 
-    seed, extras = args.seed, job.extras()
-    scenario = job.scenario() or Scenario.generate(seed)
+    seed, extras = args.seed, load_extras(job.extras_path)
+    scenario = job.scenario or Scenario.generate(seed)
     if args.trace:
         try:
             with open(args.trace, "w", encoding="utf-8") as file:
@@ -305,10 +312,10 @@ def _results(seeds: range, jobs: int, job: _Job) -> "Iterator[Result]":
 def _seed_runner(job: _Job) -> "Callable[[int], Result]":
     from .simulator.run import run as run_seed
 
-    scenario, extras = job.scenario(), job.extras()
+    extras = load_extras(job.extras_path)
 
     def run_one(seed: int) -> "Result":
-        result = run_seed(seed, scenario, extras=extras)
+        result = run_seed(seed, job.scenario, extras=extras)
         if result.ok:
             result.story.clear()
         return result
@@ -324,7 +331,16 @@ def _begin_process(job: _Job) -> None:
     import signal
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _process["run"] = _seed_runner(job)
+    try:
+        _process["run"] = _seed_runner(job)
+    except cli.CommandError as error:
+        # A pool would start processes for ever where one cannot begin: each seed tells instead.
+        problem = error
+
+        def refuse(seed: int) -> "Result":
+            raise problem
+
+        _process["run"] = refuse
 
 
 def _run_in_process(seed: int) -> "Result":

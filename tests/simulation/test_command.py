@@ -1,7 +1,9 @@
 """`kafkalike sim`: exit codes, the line of a failure, traces, scenario files, minimizing."""
 
 import json
+import os
 import pathlib
+import threading
 
 import pytest
 
@@ -63,6 +65,22 @@ class Unmade(BaseWorkload):
 
 CHECKS = [Raising]
 WORKLOADS = {"early": Early, "late": Late, "unmade": Unmade}
+"""
+
+OWN = """
+import sys
+from kafkalike.tools.simulator.workloads import BaseWorkload
+
+
+class Own(BaseWorkload):
+    def begin(self):
+        {}
+
+    def observe(self):
+        pass
+
+
+WORKLOADS = {{"own": Own}}
 """
 
 SMALL = Scenario(topics=(TopicSpec("t"),), duration_ms=3000)
@@ -332,6 +350,8 @@ CHECK = "class C:\n    name = 'own'\n    def problems(self, evidence):\n        
     ("does", "told"),
     [
         ("raise SystemExit(3)", "own: the check failed: SystemExit: 3"),
+        ("import asyncio; raise asyncio.CancelledError", "own: the check failed: CancelledError"),
+        ("return 'abc'", "own: the check failed: TypeError: expected sentences, found 'abc'"),
         ("yield 5", "own: the check failed: TypeError: expected a sentence, found 5"),
         ("yield '\\ud800'", "own: \\ud800"),
     ],
@@ -379,6 +399,64 @@ def test_a_check_or_workload_that_cannot_be_made(
     words = ["--jobs", jobs, "--scenario", str(path), "--with", str(extras)]
     assert main(["sim", "--seeds", "1..2", *words]) == 2
     assert complaint in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+@pytest.mark.parametrize(
+    ("begin", "told"),
+    [
+        ("self.world.clock.call_later(0.5, sys.exit, 0)", "simulator: SystemExit: 0"),
+        (
+            "self.world.observers.append(self.observe)",
+            "simulator: an observer failed: TypeError: Own.observe() takes",
+        ),
+        ("self.world.broken('mine', 5)", "mine: 5"),
+    ],
+)
+def test_what_a_workload_leaves_behind_fails_its_seed(
+    jobs: str,
+    begin: str,
+    told: str,
+    tmp_path: pathlib.Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    extras, path = tmp_path / "extras.py", tmp_path / "scenario.json"
+    extras.write_text(OWN.format(begin))
+    path.write_text(json.dumps({**json.loads(SMALL.to_json()), **workload("own")}))
+    words = ["--jobs", jobs, "--scenario", str(path), "--with", str(extras)]
+    assert main(["sim", "--seeds", "1..2", *words]) == 1
+    assert capsys.readouterr().out.count(f"FAILED  {told}") == 2
+
+
+def test_a_file_that_loads_only_once_is_told_by_every_process(
+    small: str, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    extras = tmp_path / "extras.py"
+    extras.write_text("import pathlib\npathlib.Path(__file__).unlink()\nWORKLOADS = {'w': int}\n")
+    words = ["--jobs", "2", "--scenario", small, "--with", str(extras)]
+    assert main(["sim", "--seeds", "1..2", *words]) == 1
+    assert f"--with: {extras}: No such file" in capsys.readouterr().err
+
+
+def test_a_scenario_that_can_be_read_once(small: str, tmp_path: pathlib.Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    text = "\ufeff" + pathlib.Path(small).read_text()  # with the mark that some editors write
+    writer = threading.Thread(target=pipe.write_text, args=(text,), daemon=True)
+    writer.start()
+    assert main(["sim", "--seeds", "1..2", "--jobs", "2", "--scenario", str(pipe)]) == 0
+    writer.join(30)
+
+
+def test_extras_may_have_dataclasses_and_neighbours(small: str, tmp_path: pathlib.Path) -> None:
+    (tmp_path / "a_neighbour_of_extras.py").write_text("KIND = 'w'\n")
+    extras = tmp_path / "extras.py"
+    extras.write_text(
+        "from __future__ import annotations\nfrom dataclasses import dataclass\n"
+        "from a_neighbour_of_extras import KIND\n"
+        "@dataclass\nclass Seen:\n    number: int\n\nWORKLOADS = {KIND: Seen}\n"
+    )
+    assert main(["sim", "--seed", "1", "--scenario", small, "--with", str(extras)]) == 0
 
 
 def test_there_is_nothing_to_minimize_in_a_seed_that_passes(

@@ -31,7 +31,7 @@ from .record_checks import (
     ReplicasAgree,
 )
 from .scenario import Scenario
-from .values import USERS_FAULTS, ScenarioError, describe_error, writable
+from .values import ScenarioError, describe_error
 
 if TYPE_CHECKING:
     from .world import World
@@ -64,7 +64,7 @@ class EndChecker:
     """Runs checks over the evidence once the world has come to rest: the runner's Checker."""
 
     def __init__(self, check: Check, files: "_Files") -> None:
-        self.name = check.name
+        self.name = str(check.name)
         self._check = check
         self._files = files
 
@@ -76,13 +76,18 @@ class EndChecker:
         evidence = self._files.evidence(world)
         problems = []
         try:
-            for text in self._check.problems(evidence):
+            found = self._check.problems(evidence)
+            if isinstance(found, str):
+                raise TypeError(f"expected sentences, found {found!r}")
+            for text in found:
                 if not isinstance(text, str):
                     raise TypeError(f"expected a sentence, found {text!r}")
-                problems.append(Violation(self.name, writable(text), world.now_ms))
+                problems.append(Violation(self.name, text, world.now_ms))
                 if len(problems) >= MAX_PROBLEMS:
                     break
-        except USERS_FAULTS as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             # The check is at fault, or met what it did not expect: either way the seed has not passed.
             text = f"the check failed: {describe_error(error)}"
             problems.append(Violation(self.name, text, world.now_ms))
@@ -128,7 +133,9 @@ def make_checks(classes: Iterable[type[Check]]) -> list[Check]:
     for one in classes:
         try:
             made.append(one())
-        except USERS_FAULTS as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             raise ScenarioError(f"check {one.name!r}: {describe_error(error)}") from error
     return made
 

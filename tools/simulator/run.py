@@ -2,9 +2,12 @@
 
 import gc
 import time
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
+
+from twisted.internet.defer import CancelledError
 
 from kafkalike.errors import NONE, error_name
 from kafkalike.messages.topics import CreateTopicsRequest
@@ -20,7 +23,7 @@ from .faults import Trouble
 from .history import History
 from .scenario import Scenario, TopicSpec
 from .validity import check_scenario
-from .values import USERS_FAULTS, describe_error
+from .values import describe_error
 from .watching import Listener
 from .workloads import Factory, make_workloads
 from .world import World
@@ -154,6 +157,13 @@ class _Course:
                 self._heal()
         except SimulationStuck as error:
             self.world.broken("stuck", str(error))
+        except KeyboardInterrupt:
+            raise
+        except (
+            BaseException
+        ) as error:  # from a callback or an observer; it must not end other seeds
+            trace = traceback.format_exc()
+            self.world.broken("simulator", f"{describe_error(error)}\n{trace}")
 
     def _start(self) -> bool:
         world = self.world
@@ -176,9 +186,9 @@ class _Course:
         for workload in self.workloads:
             try:
                 workload.start(world, self.history)
-            except (
-                USERS_FAULTS
-            ) as error:  # one of the user's own: the others need not suffer for it
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:  # the user's own: the others need not suffer for it
                 world.broken(workload.name, f"the workload did not start: {describe_error(error)}")
         for fault in scenario.faults:
             world.clock.call_later(fault.at_ms / 1000, self.trouble.strike, fault)
@@ -221,7 +231,9 @@ class _Course:
 async def _finish(world: World, workload: Workload) -> None:
     try:
         await workload.stop()
-    except USERS_FAULTS as error:
+    except (CancelledError, GeneratorExit, KeyboardInterrupt):
+        raise
+    except BaseException as error:
         world.broken(workload.name, f"the workload did not end: {describe_error(error)}")
 
 

@@ -138,10 +138,6 @@ def refuse_twice(where: str, names: "Collection[str]") -> None:
         seen.add(name)
 
 
-USERS_FAULTS: Final = (Exception, SystemExit)
-"""What code of the user's own may raise."""
-
-
 def describe_error(error: BaseException) -> str:
     """An exception in one line, with the place that raised it."""
     frames = traceback.extract_tb(error.__traceback__)

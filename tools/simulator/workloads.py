@@ -29,7 +29,6 @@ from .values import (
     CHANCE,
     SOME_TIME_MS,
     TIME_MS,
-    USERS_FAULTS,
     YES_NO,
     ListOf,
     ScenarioError,
@@ -554,9 +553,9 @@ def make_workloads(scenario: Scenario, more: Mapping[str, Factory] | None = None
         where = f"workload {spec.name!r} ({spec.kind})"
         try:
             workload = factory(spec, scenario.topics)
-        except ScenarioError:
+        except (KeyboardInterrupt, ScenarioError):
             raise
-        except USERS_FAULTS as error:
+        except BaseException as error:
             raise ScenarioError(f"{where}: {describe_error(error)}") from error
         if not all(hasattr(workload, name) for name in ("name", "start", "stop")):
             raise ScenarioError(

@@ -32,6 +32,7 @@ from .links import Links
 from .network import SimInternet
 from .process import Process, SimRandom, SimThreads
 from .scenario import Scenario
+from .values import describe_error, writable
 
 MAX_EVENTS: Final = 100_000
 """How much of the diary is kept; all of it goes into the hash."""
@@ -106,9 +107,16 @@ class World:
         everywhere (no object addresses, no sets)."""
         event = WorldEvent(self.now_ms, kind, fields)
         self.events.append(event)
-        self._hash.update(f"{self.clock.now_s!r} {event}\n".encode())
-        for observer in self.observers:
-            observer(event)
+        line = f"{self.clock.now_s!r} {event}\n"
+        self._hash.update(line.encode("utf-8", "backslashreplace"))
+        for observer in list(self.observers):
+            try:
+                observer(event)
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:  # the user's own: told once, then it watches no more
+                self.observers.remove(observer)
+                self.broken("simulator", f"an observer failed: {describe_error(error)}")
 
     def _carried(self, source: str, target: str, data: bytes) -> None:
         """Bytes arrived: they are in the hash, not in the diary."""
@@ -144,6 +152,7 @@ class World:
 
     def broken(self, checker: str, text: str) -> None:
         """Something that must never happen did happen."""
+        checker, text = writable(str(checker)), writable(str(text))
         self.violations.append(Violation(checker, text, self.now_ms))
         self.trace("violation", checker=checker, text=text)
 
