@@ -97,8 +97,8 @@ def run(args: argparse.Namespace) -> int:
     job = _Job(load_scenario(args.scenario, extras), args.extras)
     try:
         if args.seed is not None:
-            return _run_one(args, job)
-        return _run_many(seeds, args, job)
+            return _run_one(args, job.scenario, extras)
+        return _run_many(seeds, args, job, extras)
     except ScenarioError as error:
         raise cli.UsageError(f"scenario: {error}") from error
 
@@ -179,12 +179,12 @@ def _is_check(given: Any) -> bool:
 # -- one seed ----------------------------------------------------------------------------------
 
 
-def _run_one(args: argparse.Namespace, job: _Job) -> int:
+def _run_one(args: argparse.Namespace, given: "Scenario | None", extras: "Extras") -> int:
     from .simulator.run import run as run_seed
     from .simulator.scenario import Scenario
 
-    seed, extras = args.seed, load_extras(job.extras_path)
-    scenario = job.scenario or Scenario.generate(seed)
+    seed = args.seed
+    scenario = given or Scenario.generate(seed)
     if args.trace:
         try:
             with open(args.trace, "w", encoding="utf-8") as file:
@@ -258,11 +258,11 @@ def _tell(scenario: "Scenario", result: "Result") -> None:
 # -- many seeds --------------------------------------------------------------------------------
 
 
-def _run_many(seeds: range, args: argparse.Namespace, job: _Job) -> int:
+def _run_many(seeds: range, args: argparse.Namespace, job: _Job, extras: "Extras") -> int:
     began_s = time.perf_counter()
     progress = cli.Progress("seeds", len(seeds))
     done = failures = virtual_ms = 0
-    for result in _results(seeds, args.jobs, job):
+    for result in _results(seeds, args.jobs, job, extras):
         done += 1
         virtual_ms += result.virtual_ms
         if not result.ok:
@@ -297,9 +297,9 @@ def _line(result: "Result", args: argparse.Namespace) -> str:
     )
 
 
-def _results(seeds: range, jobs: int, job: _Job) -> "Iterator[Result]":
+def _results(seeds: range, jobs: int, job: _Job, extras: "Extras") -> "Iterator[Result]":
     if jobs == 1:
-        yield from map(_seed_runner(job), seeds)
+        yield from map(_seed_runner(job.scenario, extras), seeds)
         return
     import multiprocessing
 
@@ -309,13 +309,11 @@ def _results(seeds: range, jobs: int, job: _Job) -> "Iterator[Result]":
         yield from pool.imap_unordered(_run_in_process, seeds, _CHUNK)
 
 
-def _seed_runner(job: _Job) -> "Callable[[int], Result]":
+def _seed_runner(scenario: "Scenario | None", extras: "Extras") -> "Callable[[int], Result]":
     from .simulator.run import run as run_seed
 
-    extras = load_extras(job.extras_path)
-
     def run_one(seed: int) -> "Result":
-        result = run_seed(seed, job.scenario, extras=extras)
+        result = run_seed(seed, scenario, extras=extras)
         if result.ok:
             result.story.clear()
         return result
@@ -332,7 +330,7 @@ def _begin_process(job: _Job) -> None:
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        _process["run"] = _seed_runner(job)
+        _process["run"] = _seed_runner(job.scenario, load_extras(job.extras_path))
     except cli.CommandError as error:
         # A pool would start processes for ever where one cannot begin: each seed tells instead.
         problem = error

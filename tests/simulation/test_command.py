@@ -110,6 +110,14 @@ def properties(timeout: object) -> dict[str, object]:
     return setting("zookeeper.session.timeout.ms", timeout)
 
 
+def refusal(flag: str, path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> str:
+    """The one line that refuses a file, which it names."""
+    assert main(["sim", "--seed", "1", flag, str(path)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert str(path) in line
+    return line
+
+
 @pytest.fixture
 def small(tmp_path: pathlib.Path) -> str:
     path = tmp_path / "small.json"
@@ -259,10 +267,7 @@ def test_a_scenario_that_makes_no_sense(
 ) -> None:
     path = tmp_path / "scenario.json"
     path.write_text(json.dumps({**json.loads(SMALL.to_json()), **change}))
-    assert main(["sim", "--seed", "1", "--scenario", str(path)]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert complaint in line
-    assert str(path) in line
+    assert complaint in refusal("--scenario", path, capsys)
 
 
 @pytest.mark.parametrize(
@@ -279,9 +284,7 @@ def test_a_file_that_is_no_scenario(
 ) -> None:
     path = tmp_path / "scenario.json"
     path.write_text(text)
-    assert main(["sim", "--seed", "1", "--scenario", str(path)]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert complaint in line
+    assert complaint in refusal("--scenario", path, capsys)
 
 
 def test_groups_on_one_broker(tmp_path: pathlib.Path) -> None:
@@ -310,10 +313,7 @@ def test_extras_that_make_no_sense(
 ) -> None:
     path = tmp_path / "extras.py"
     path.write_text(text + "\n")
-    assert main(["sim", "--seed", "1", "--with", str(path)]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert complaint in line
-    assert str(path) in line
+    assert complaint in refusal("--with", path, capsys)
 
 
 def test_a_check_or_workload_that_raises_is_a_failure_of_its_seed(

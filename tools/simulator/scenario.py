@@ -46,6 +46,11 @@ class WorkloadSpec:
     name: str
     options: dict[str, Any] = field(default_factory=dict)
 
+    @property
+    def where(self) -> str:
+        """How a ScenarioError names it."""
+        return f"workload {self.name!r} ({self.kind})"
+
 
 @dataclass(slots=True, frozen=True)
 class Fault:

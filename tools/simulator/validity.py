@@ -48,13 +48,10 @@ def check_scenario(scenario: Scenario, kinds: Mapping[str, Factory]) -> None:
 
 def _check_cluster(cluster: ClusterSpec) -> BrokerConfig:
     expect("cluster.brokers", cluster.brokers, _BROKERS)
-    for name, text in cluster.properties.items():
+    _check_texts("cluster.properties", cluster.properties)
+    for name in cluster.properties:
         if name in _SET_BY_THE_WORLD:
             raise ScenarioError(f"cluster.properties: {name} is the simulator's own to set")
-        if not isinstance(text, str):
-            raise ScenarioError(
-                f"cluster.properties.{name}: expected a text in quotes, found {text!r}"
-            )
     try:
         config = BrokerConfig.parse({**DEFAULT_PROPERTIES, "broker.id": "0", **cluster.properties})
     except ConfigError as error:
@@ -68,13 +65,22 @@ def _check_cluster(cluster: ClusterSpec) -> BrokerConfig:
     return config
 
 
+def _check_texts(where: str, settings: Mapping[str, object]) -> None:
+    for name, text in settings.items():
+        if not isinstance(text, str):
+            raise ScenarioError(f"{where}.{name}: expected a text in quotes, found {text!r}")
+
+
 def _check_session(workload: WorkloadSpec, config: BrokerConfig) -> None:
     """A group whose session timeout its brokers refuse never comes to be."""
     low, high = config.group_min_session_timeout_ms, config.group_max_session_timeout_ms
     if workload.kind == "groups":
         timeout_ms = workload.options.get("session_timeout_ms", SESSION_TIMEOUT_MS)
-        where = f"workload {workload.name!r} (groups).options.session_timeout_ms"
-        expect(where, timeout_ms, Whole(low, min(high, MAX_SESSION_TIMEOUT_MS)))
+        expect(
+            f"{workload.where}.options.session_timeout_ms",
+            timeout_ms,
+            Whole(low, min(high, MAX_SESSION_TIMEOUT_MS)),
+        )
 
 
 def _check_topic(where: str, topic: TopicSpec, brokers: int) -> None:
@@ -85,11 +91,7 @@ def _check_topic(where: str, topic: TopicSpec, brokers: int) -> None:
         raise ScenarioError(f"{where}.name: {topic.name} is the brokers' own")
     expect(f"{where}.partitions", topic.partitions, _PARTITIONS)
     expect(f"{where}.replication_factor", topic.replication_factor, Whole(1, brokers))
-    for name, text in topic.configs.items():
-        if not isinstance(text, str):
-            raise ScenarioError(
-                f"{where}.configs.{name}: expected a text in quotes, found {text!r}"
-            )
+    _check_texts(f"{where}.configs", topic.configs)
     try:
         LogConfig.validate_overrides(topic.configs)
     except ConfigError as error:

@@ -74,9 +74,8 @@ class BaseWorkload:
     needs_topics: ClassVar[bool] = False
 
     def __init__(self, spec: WorkloadSpec, topics: tuple[TopicSpec, ...]) -> None:
-        where = f"workload {spec.name!r} ({spec.kind})"
         if self.known_options is not None:
-            check_values(f"{where}.options", spec.options, self.known_options)
+            check_values(f"{spec.where}.options", spec.options, self.known_options)
         self.name = spec.name
         self.options: Mapping[str, Any] = spec.options
         self.topics = topics
@@ -84,9 +83,9 @@ class BaseWorkload:
         if isinstance(self.known_options, Mapping):
             for name in self.option("topics", ()):
                 if name not in there:
-                    raise ScenarioError(f"{where}.options.topics: {name!r} is none of {there}")
+                    raise ScenarioError(f"{spec.where}.options.topics: {name!r} is none of {there}")
         if self.needs_topics and not self.chosen():
-            raise ScenarioError(f"{where}: expected a topic in the scenario, found none")
+            raise ScenarioError(f"{spec.where}: expected a topic in the scenario, found none")
         self.world: World
         self.history: History
         self._running: list[tuple[SimClient, Deferred[Any]]] = []
@@ -206,7 +205,7 @@ class ProduceAndConsume(BaseWorkload):
         batch_bytes = self.option("value_bytes", 0) * self.option("batch_records", 3)
         if batch_bytes > MAX_BATCH_BYTES:
             raise ScenarioError(
-                f"workload {spec.name!r} ({spec.kind}).options: value_bytes times batch_records:"
+                f"{spec.where}.options: value_bytes times batch_records:"
                 f" expected at most {MAX_BATCH_BYTES}, found {batch_bytes}"
             )
 
@@ -340,12 +339,10 @@ class Churn(BaseWorkload):
         super().__init__(spec, topics)
         problem = topic_name_problem(f"{CHURN_PREFIX}-{spec.name}-0")
         if problem is not None:
-            raise ScenarioError(f"workload {spec.name!r} ({spec.kind}).name: {problem}")
+            raise ScenarioError(f"{spec.where}.name: {problem}")
         acts = [one for one in self.option("acts", ()) if one in ("elect", "move", "trim")]
         if acts and not self.chosen():
-            raise ScenarioError(
-                f"workload {spec.name!r} ({spec.kind}).options.acts: {acts[0]!r} needs a topic"
-            )
+            raise ScenarioError(f"{spec.where}.options.acts: {acts[0]!r} needs a topic")
 
     def begin(self) -> None:
         name = f"{self.name}-admin"
@@ -550,16 +547,15 @@ def make_workloads(scenario: Scenario, more: Mapping[str, Factory] | None = None
             )
         if spec.kind == _IDEMPOTENT:
             spec = WorkloadSpec(spec.kind, spec.name, {"idempotent": True, **spec.options})
-        where = f"workload {spec.name!r} ({spec.kind})"
         try:
             workload = factory(spec, scenario.topics)
         except (KeyboardInterrupt, ScenarioError):
             raise
         except BaseException as error:
-            raise ScenarioError(f"{where}: {describe_error(error)}") from error
+            raise ScenarioError(f"{spec.where}: {describe_error(error)}") from error
         if not all(hasattr(workload, name) for name in ("name", "start", "stop")):
             raise ScenarioError(
-                f"{where}: expected something with `name`, `start` and `stop`, found {workload!r}"
+                f"{spec.where}: expected something with `name`, `start` and `stop`, found {workload!r}"
             )
         made.append(workload)
     made.append(FinalRead(WorkloadSpec("final", "final-read"), scenario.topics))
