@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import signal
 import struct
 import subprocess
 import sys
@@ -26,6 +27,8 @@ TOPIC: Final = "chaos"
 CHROOT: Final = "/chaos"
 READY_LIMIT_S: Final = 90.0
 STOP_LIMIT_S: Final = 60.0
+ABORT_LIMIT_S: Final = 5.0
+LAST_WORDS_BYTES: Final = 4000
 SETTINGS: Final = {
     "min_insync_replicas": "2",
     "default_replication_factor": "3",
@@ -116,6 +119,7 @@ class Worker:
     def __init__(self, name: str, module: str, history: Path, output: Path, *words: str) -> None:
         self.name = name
         self.history = history
+        self.output = output
         self._position = 0
         self.last_ack_s: dict[int, float] = {}
         """Partition -> time."""
@@ -123,6 +127,7 @@ class Worker:
         self.longest_gap: tuple[float, float] = (0.0, 0.0)
         """(seconds, when it ended) without any acknowledgement."""
         self._last_s = time.monotonic()
+        self._told = False
         command = [sys.executable, "-m", f"tests.chaos.{module}", *words]
         with output.open("ab") as out:
             self.process = subprocess.Popen(
@@ -148,14 +153,33 @@ class Worker:
                     self.longest_gap = (at_s - self._last_s, at_s)
                 self._last_s = max(self._last_s, at_s)
 
+    def tell_to_end(self) -> None:
+        """Once: at the end of a Python program nobody handles signals any more."""
+        if not self._told:
+            self._told = True
+            self.process.terminate()
+
     def stop(self, limit_s: float) -> None:
         if self.process.poll() is None:
-            self.process.terminate()
+            self.tell_to_end()
             try:
                 self.process.wait(limit_s)
             except subprocess.TimeoutExpired:
-                self.process.kill()
-                self.process.wait()
+                # By this one it says where it stands, if it can.
+                self.process.send_signal(signal.SIGABRT)
+                try:
+                    self.process.wait(ABORT_LIMIT_S)
+                except subprocess.TimeoutExpired:
+                    self.process.kill()
+                    self.process.wait()
+
+    def last_words(self) -> str | None:
+        """How it ended and what it wrote, when that was not in order."""
+        code = self.process.poll()
+        if not code:
+            return None
+        text = self.output.read_text(errors="replace")[-LAST_WORDS_BYTES:].strip()
+        return f"{self.name} ended with {code}: {text}"
 
 
 class Field:

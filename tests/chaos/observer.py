@@ -7,9 +7,7 @@ has heard of, with that epoch, so that a leader of the past cannot answer.
 
 import argparse
 import contextlib
-import ctypes
 import json
-import signal
 import socket
 import struct
 import sys
@@ -30,9 +28,9 @@ from kafkalike.protocol.headers import (
     decode_response_header,
     encode_request_header,
 )
+from tests.chaos.ending import Ending
 from tests.chaos.histories import History
 
-PR_SET_PDEATHSIG: Final = 1
 ASK_LIMIT_S: Final = 3.0
 PAUSE_S: Final = 0.15
 METADATA_VERSION: Final = 9
@@ -255,10 +253,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--partitions", type=int, required=True)
     parser.add_argument("--history", type=Path, required=True)
     args = parser.parse_args(arguments)
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    ending = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: ending.set())
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    ending = Ending()
     history = History(args.history)
     newest = Newest()
     watches: list[BrokerWatch | ZooKeeperWatch] = [

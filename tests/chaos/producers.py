@@ -9,9 +9,7 @@ kafka-python-plain the same without, one request in flight (so it may duplicate,
 """
 
 import argparse
-import ctypes
 import faulthandler
-import signal
 import sys
 import threading
 import time
@@ -19,10 +17,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+from tests.chaos.ending import Ending
 from tests.chaos.histories import History, value_of
 
 KINDS: Final = ("confluent", "kafka-python", "kafka-python-plain")
-PR_SET_PDEATHSIG: Final = 1
 OPEN_LIMIT: Final = 200
 """Records of a partition without an outcome."""
 
@@ -132,10 +130,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--rate", type=float, required=True, help="records per second in all")
     parser.add_argument("--history", type=Path, required=True)
     args = parser.parse_args(arguments)
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    ending = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: ending.set())
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    ending = Ending()
     history = History(args.history)
     lock = threading.Lock()
     open_now = [0] * args.partitions

@@ -36,6 +36,7 @@ from tests.chaos.field import (
     wait_for,
 )
 from tests.chaos.observer import LATEST, LIST_OFFSETS_VERSION, Wire
+from tests.chaos.reader import write_marks
 from tests.integration import clients
 from tests.integration.brokers import SESSION_TIMEOUT_MS, eventually
 from tests.integration.zookeeper import missing
@@ -213,7 +214,7 @@ class Run:
 
     def finish(self) -> Outcomes:
         for worker in self.producers:
-            worker.process.terminate()
+            worker.tell_to_end()
         for worker in self.producers:
             worker.stop(WORKER_LIMIT_S)
             worker.look()
@@ -223,8 +224,9 @@ class Run:
             self.find("watermark", str(error))
             marks = {}
         assignment = self.field.assignment()
+        write_marks(self.others[0].history, marks)
         for worker in self.others:
-            worker.stop(30.0)
+            worker.stop(WORKER_LIMIT_S)
         leaderships = self.field.leaderships()
         for exit_ in self.field.unasked_exits:
             self.find("exit", f"{exit_} ended by itself")
@@ -252,6 +254,8 @@ class Run:
                     self.find("differ", f"broker {broker} has no replica of {partition}")
         outcomes = check(evidence)
         outcomes.findings[:0] = self.report.findings
+        workers = (*self.producers, *self.others)
+        outcomes.remarks += filter(None, (worker.last_words() for worker in workers))
         return outcomes
 
     def high_watermarks(self) -> dict[int, int]:

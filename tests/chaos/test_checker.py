@@ -388,6 +388,32 @@ def test_a_producer_ends_though_its_library_does_not(tmp_path: Path) -> None:
     assert [kind for kind, _, _ in lines_of(history)] == ["C"]
 
 
+AGAIN = """
+import signal, sys
+from tests.chaos.ending import Ending
+
+ending, again = Ending(), 10
+
+def trace(frame, event, argument):
+    global again
+    if again:
+        again -= 1
+        signal.raise_signal(signal.SIGTERM)
+    return trace
+
+sys.settrace(trace)
+signal.raise_signal(signal.SIGTERM)
+sys.settrace(None)
+ending.wait()
+assert ending.is_set() and again < 10
+"""
+"""A signal at every line of the handler."""
+
+
+def test_a_process_is_told_to_end_while_it_is_being_told_so() -> None:
+    subprocess.run([sys.executable, "-c", AGAIN], cwd=ROOT, check=True, timeout=60)
+
+
 def test_many_findings_of_a_rule_are_counted(scene: Scene) -> None:
     scene.acks("a", [(seq, 10 + seq) for seq in range(20)])
     texts = [f.text for f in check(scene.evidence).findings if f.rule == "lost"]

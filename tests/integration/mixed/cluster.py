@@ -21,6 +21,7 @@ from tests.chaos.checker import Evidence, Outcomes, check
 from tests.chaos.field import Worker
 from tests.chaos.histories import lines_of
 from tests.chaos.logs import Replica
+from tests.chaos.reader import write_marks
 from tests.differential.run import look_at
 from tests.integration.brokers import FAST, ROOT, BrokerProcess, eventually
 from tests.integration.groups.watch import ask
@@ -344,7 +345,7 @@ class Traffic:
     def finish(self, replicas: Mapping[int, Sequence[int]]) -> Outcomes:
         """Everything that was said must be so, on all of these replicas."""
         for worker in self.producers:
-            worker.process.terminate()
+            worker.tell_to_end()
         for worker in self.producers:
             worker.stop(180.0)
             worker.look()
@@ -362,7 +363,8 @@ class Traffic:
             member.finish()
             assert not member.problems
         for worker in self.readers:
-            worker.stop(30.0)
+            write_marks(worker.history, marks)
+            worker.stop(180.0)
 
         found = {
             number: {
