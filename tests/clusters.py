@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from tests.integration.brokers import ROOT, BrokerProcess
-from tests.reference_kafka import ReferenceKafka, die_with_parent, free_port
+from tests.ports import free_port
+from tests.reference_kafka import ReferenceKafka, die_with_parent
 
 START_LIMIT_S: Final = 60.0
 STOP_LIMIT_S: Final = 30.0

@@ -14,6 +14,8 @@ class Seen:
 
     brokers: dict[int, str]
     """Id -> HOST:PORT."""
+    controller: int
+    """-1 while it is unknown."""
     partitions: dict[int, tuple[int, int]]
     """Of the topic asked for: leader, and how many replicas are in sync; none while it is unknown."""
 
@@ -43,7 +45,7 @@ def ask_metadata(address: str, topic_name: str | None = None) -> Seen:
         broker_id, host, port_number = number(">i"), text(), number(">i")
         text()  # rack
         brokers[broker_id] = f"{host}:{port_number}"
-    number(">i")  # controller
+    controller = number(">i")
     partitions: dict[int, tuple[int, int]] = {}
     for _ in range(number(">i")):
         number(">h")
@@ -56,14 +58,16 @@ def ask_metadata(address: str, topic_name: str | None = None) -> Seen:
             data.read(4 * in_sync)
             if error == 0:
                 partitions[index] = (leader, in_sync)
-    return Seen(brokers, partitions)
+    return Seen(brokers, controller, partitions)
 
 
-def knows(address: str, brokers: Set[int]) -> bool:
-    """Whether the broker there answers and has been told of all these.
+def knows(address: str, brokers: Set[int], controller: int | None = None) -> bool:
+    """Whether the broker there answers and has been told of all these, and of that controller.
 
-    A client of librdkafka that is told of no broker at all does not ask again for minutes.
+    A client of librdkafka that is told of no broker at all does not ask again for minutes; topics are
+    made with the replicas that the controller's own metadata allows for.
     """
     with contextlib.suppress(OSError, struct.error):
-        return brokers <= ask_metadata(address).brokers.keys()
+        seen = ask_metadata(address)
+        return brokers <= seen.brokers.keys() and controller in (None, seen.controller)
     return False

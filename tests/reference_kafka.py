@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.metadata import knows
+from tests.ports import free_port
 
 POM: Final = Path(__file__).with_name("reference_kafka.pom.xml")
 STARTED: Final = b"started (kafka.server.KafkaServer)"
@@ -93,13 +94,6 @@ def jars(pom: Path = POM) -> Path:
             with contextlib.suppress(OSError):
                 made.rename(folder)  # another run may have been faster
     return folder
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def die_with_parent() -> None:

@@ -12,7 +12,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from tests.reference_kafka import die_with_parent, free_port
+from tests.ports import free_port
+from tests.reference_kafka import die_with_parent
 from tests.reference_kafka import jars as fetch_jars
 
 POM: Final = Path(__file__).with_name("reference_kafka41.pom.xml")

@@ -134,9 +134,16 @@ class RealWorld:
     def expire(self, zk: ZkClient) -> None:
         assert isinstance(zk, KazooZkClient)
         twin = KazooClient(self._address, client_id=(zk.session_id, zk.session_password))
+        # The server keeps the newest connection of a session: the client must not come back and take it
+        # from the twin before that has ended it.
+        proxy = self._proxies[id(zk)]
+        refusing = proxy.refusing
+        proxy.refuse()
         twin.start()
         twin.stop()
         twin.close()
+        if not refusing:
+            proxy.accept()
 
     def go_away(self) -> None:
         self._away = True

@@ -24,7 +24,8 @@ from confluent_kafka.cimpl import NewTopic
 from kafkalike.properties import format_properties
 from tests.integration.testing.processes import descendants
 from tests.metadata import ask_metadata
-from tests.reference_kafka import ReferenceKafka, die_with_parent, free_port
+from tests.ports import free_port
+from tests.reference_kafka import ReferenceKafka, die_with_parent
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 UNIT_FILE: Final = ROOT / "deploy" / "kafkalike@.service"

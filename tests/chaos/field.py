@@ -40,6 +40,7 @@ SETTINGS: Final = {
     "log_flush_offset_checkpoint_interval_ms": "1000",
     "controller_socket_timeout_ms": "6000",
     "auto_create_topics_enable": "false",
+    "auto_leader_rebalance_enable": "true",
     "log_cleaner_enable": "false",
     "log_retention_ms": "-1",
     "unclean_leader_election_enable": "false",

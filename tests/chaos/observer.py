@@ -43,8 +43,9 @@ OFFSET_OUT_OF_RANGE: Final = 1
 class Wire:
     """One connection, one request at a time."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, limit_s: float = ASK_LIMIT_S) -> None:
         self._port = port
+        self._limit_s = limit_s
         self._socket: socket.socket | None = None
         self._number = 0
 
@@ -58,7 +59,7 @@ class Wire:
 
     def _ask(self, request: Any, version: int) -> Any:
         if self._socket is None:
-            self._socket = socket.create_connection(("127.0.0.1", self._port), ASK_LIMIT_S)
+            self._socket = socket.create_connection(("127.0.0.1", self._port), self._limit_s)
         self._number += 1
         header = RequestHeader(request.api_key, version, self._number, "observer")
         body = encode_request_header(header) + request.encode(version)

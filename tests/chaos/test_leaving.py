@@ -101,7 +101,12 @@ def test_a_killed_leader_is_replaced_and_produce_goes_on(make_cluster: ClusterMa
 def test_a_stop_does_not_wait_for_producers_that_wait_for_replicas(
     make_cluster: ClusterMaker,
 ) -> None:
-    cluster = make_cluster(2, controlled_shutdown_enable="false", replica_lag_time_max_ms="60000")
+    cluster = make_cluster(
+        2,
+        controlled_shutdown_enable="false",
+        replica_lag_time_max_ms="60000",
+        zookeeper_session_timeout_ms="60000",
+    )
     clients.create_topic(cluster.bootstrap, TOPIC, 1, 2, config={"min.insync.replicas": "2"})
     with zookeeper_of(cluster) as zk:
         leader = cluster[zk.state(TOPIC)["leader"]]

@@ -47,7 +47,12 @@ def send(bootstrap: str, first: int, count: int) -> dict[Place, tuple[str, int, 
     acknowledged: dict[Place, tuple[str, int, int]] = {}
     problems: list[Any] = []
     producer: Any = Producer(
-        {"bootstrap.servers": bootstrap, "acks": "all", "batch.num.messages": 7}
+        {
+            "bootstrap.servers": bootstrap,
+            "acks": "all",
+            "enable.idempotence": True,
+            "batch.num.messages": 7,
+        }
     )
 
     def done(error: Any, message: Any) -> None:

@@ -9,7 +9,7 @@ import socket
 import struct
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 CREATE, DELETE, EXISTS, GET_DATA, SET_DATA, GET_ACL, SET_ACL, GET_CHILDREN = range(1, 9)
 SYNC, PING, GET_CHILDREN2, CHECK, MULTI, CREATE2, RECONFIG = 9, 11, 12, 13, 14, 15, 16
@@ -171,6 +171,9 @@ class World:
             wire.finish()
 
 
+LAST_XID: Final = 0x7FFFFFF0
+
+
 class Wire:
     """One TCP connection."""
 
@@ -248,14 +251,28 @@ class Wire:
 
     def finish(self) -> None:
         """End the session, if any, so that nothing happens on the server later."""
-        try:
-            if self.session_id:
-                self.send_frame(i32(0x7FFFFFF0) + i32(CLOSE))
-                self.socket.settimeout(2)
-                self.until_closed()
-        except OSError:
-            pass
+        if self.session_id and not self._end():
+            # The server had closed the connection: left alone, the session would end in the midst of
+            # some later case and take a zxid there.
+            self.socket.close()
+            self.socket = socket.create_connection(self.world.address, timeout=PATIENCE_S)
+            session, password = self.session_id, self.password
+            self.connect(session_id=session, password=password)
+            if self.session_id == session:
+                self._end()
         self.socket.close()
+
+    def _end(self) -> bool:
+        """Whether the server has heard of it."""
+        try:
+            self.socket.settimeout(2)  # half a frame may be open there, which this would only fill
+            self.send_frame(i32(LAST_XID) + i32(CLOSE))
+            while True:
+                frame = self.receive_frame()
+                if frame[:4] == i32(LAST_XID):
+                    return True
+        except (OSError, EOFError):
+            return False
 
     # -- requests
 

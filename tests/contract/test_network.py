@@ -175,6 +175,7 @@ def test_one_byte_at_a_time(world: World, listening: Listening) -> None:
 
 def test_a_wake_up_without_bytes_loses_nothing(world: World, listening: Listening) -> None:
     client = world.client(listening.port.port)
+    world.until(lambda: bool(listening.accepted))
     for piece in (b"\0\0", b"\0\x05he", b"llo"):
         client.send(piece)
         world.settle()

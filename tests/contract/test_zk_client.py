@@ -294,10 +294,9 @@ def test_a_watch_is_called_before_an_answer_that_shows_the_change(
         new = b"%d" % round_number
         world.run(zk.get("/n", lambda _: seen.append("event")))
         write = other.set("/n", new)
-        for _ in range(50):
+        data: bytes | None = None
+        while data != new:
             data, _stat = world.run(zk.get("/n"))
-            if data == new:
-                break
         seen.append("data")
         world.run(write)
         assert seen == ["event", "data"]

@@ -93,7 +93,17 @@ class Raw:
     after: str = "probe"
 
 
-Step: TypeAlias = Ask | Await | Raw
+@dataclass(slots=True, frozen=True)
+class Together:
+    """Sent at once on one connection, and only then their answers are taken, one for each.
+
+    For what has to be asked before something else has happened in the broker, however slow we are.
+    """
+
+    asks: Sequence[Ask]
+
+
+Step: TypeAlias = Ask | Await | Raw | Together
 
 
 @dataclass(slots=True, frozen=True)

@@ -11,26 +11,26 @@ from .brokers import Starter, original, original_three, our_three, ours
 from .run import Broker
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def our_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     with ours(tmp_path_factory.mktemp("ours")) as broker:
         yield broker
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def our_brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """Three of them."""
     with our_three(tmp_path_factory.mktemp("ours")) as broker:
         yield broker
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def original_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     with _original(original, tmp_path_factory) as broker:
         yield broker
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def original_brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """Three of them."""
     with _original(original_three, tmp_path_factory) as broker:

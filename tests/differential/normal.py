@@ -33,6 +33,16 @@ UUID_TEXT: Final = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 """What a coordinator puts at the end of member ids."""
 
 
+def replaced_in(text: str, replaced: Mapping[str, str]) -> str:
+    """The text with each key's value for the key; a number only where it is a whole word."""
+    for old, new in replaced.items():
+        if old.isdigit():
+            text = re.sub(rf"(?<![0-9A-Za-z]){old}(?![0-9A-Za-z])", new, text)
+        else:
+            text = text.replace(old, new)
+    return text
+
+
 class Normaliser:
     """For one case: numbers ids by their first appearance."""
 
@@ -110,9 +120,9 @@ class Normaliser:
         if name == "port":
             return self._replaced.get(str(value), value)
         if isinstance(value, str):
-            for old, new in self._replaced.items():
-                value = value.replace(old, new)
-            return UUID_TEXT.sub(lambda found: self._member(found[0]), value)
+            # First, or a port may be found among the digits of one.
+            value = UUID_TEXT.sub(lambda found: self._member(found[0]), value)
+            return replaced_in(value, self._replaced)
         return value
 
     def _member(self, text: str) -> str:
@@ -133,8 +143,7 @@ class Normaliser:
     def _text(self, value: str | None) -> Json:
         if not value:
             return value
-        for old, new in self._replaced.items():
-            value = value.replace(old, new)
+        value = replaced_in(value, self._replaced)
         self.texts.append(value)
         return "text"
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -29,6 +29,7 @@ from .case import (
     Names,
     Raw,
     Step,
+    Together,
     Topic,
     frame,
     head,
@@ -85,10 +86,18 @@ class SetupFailed(Exception):
 class Runner:
     """Runs one case."""
 
-    def __init__(self, broker: Broker, case: Case, tamper: Tamper | None = None) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        case: Case,
+        tamper: Tamper | None = None,
+        expected: Sequence[Json] = (),
+    ) -> None:
         self._broker = broker
         self._case = case
         self._tamper = tamper
+        self._expected = expected
+        self._answers: list[Json] = []
         cluster = broker.cluster
         dirs = {number: [str(path) for path in cluster.dirs(number)] for number in cluster.ports}
         self._names = Names(cluster.ports, ClusterTree(cluster.zookeeper), dirs)
@@ -99,7 +108,7 @@ class Runner:
 
     def run(self) -> Outcome:
         """Raises SetupFailed."""
-        case, answers = self._case, []
+        case, answers = self._case, self._answers
         try:
             for topic in case.uses:
                 if topic.name not in self._broker.made:
@@ -113,7 +122,7 @@ class Runner:
                     self.ask(before)
             try:
                 for step in case.steps:
-                    answers.append(self._take(step))
+                    self._take(step)
             finally:
                 for after in case.cleanup:
                     self.ask(after)
@@ -127,10 +136,26 @@ class Runner:
         for place in list(self._connections):
             self._drop(place)
 
-    def _take(self, step: Step) -> Json:
-        if isinstance(step, Raw):
-            return self._raw(step)
-        return self._step(step)
+    def _take(self, step: Step) -> None:
+        if isinstance(step, Together):
+            self._answers += self._together(step.asks)
+        elif isinstance(step, Raw):
+            self._answers.append(self._raw(step))
+        else:
+            self._answers.append(self._step(step))
+
+    def _limit_s(self, usual_s: float) -> float:
+        """How long to wait for the answer of this step.
+
+        Only where nothing should come is a short while enough: elsewhere a broker that stands still
+        for it would pass for a silent one.
+        """
+        if len(self._answers) >= len(self._expected):
+            return SILENCE_S if self._case.differs else usual_s
+        expected = self._expected[len(self._answers)]
+        if isinstance(expected, list) and expected:
+            expected = expected[-1]
+        return SILENCE_S if (expected == "silence") != bool(self._case.differs) else PATIENCE_S
 
     # -- the connection ------------------------------------------------------------------------
 
@@ -166,6 +191,30 @@ class Runner:
             return answer
         return self._normalised(answer, version, body)
 
+    def _together(self, asks: Sequence[Ask]) -> list[Json]:
+        """One for each; what a broker that closes does not answer is "closed"."""
+        (place,) = {(ask.to, ask.via) for ask in asks}
+        frames: list[bytes] = []
+        expected: list[tuple[type[Response], int, int]] = []
+        for ask in asks:
+            content, wanted = self._request(ask)
+            frames.append(sized(content))
+            expected.append(wanted)
+        answers: list[Json] = []
+        try:
+            connection = self._connected(place)
+            connection.send(b"".join(frames))
+            for wanted in expected:
+                answer, version, body = self._decode(connection.receive(PATIENCE_S), *wanted)
+                answers.append(
+                    answer if isinstance(answer, str) else self._normalised(answer, version, body)
+                )
+        except (Closed, Silence) as error:
+            self._drop(place)
+            word = "closed" if isinstance(error, Closed) else "silence"
+            answers += [word] * (len(asks) - len(answers))
+        return answers
+
     def _patiently(self, step: Ask) -> tuple[Any, int, bytes | memoryview]:
         deadline = time.monotonic() + SETUP_LIMIT_S
         while True:
@@ -188,22 +237,25 @@ class Runner:
         answer, _, _ = self._patiently(step)
         return answer
 
-    def _exchange(self, step: Ask) -> tuple[Any, int, bytes | memoryview]:
+    def _request(self, step: Ask) -> tuple[bytes, tuple[type[Response], int, int]]:
+        """What is sent, and what `_decode` has to know of its answer."""
         message = step.message(self._names) if callable(step.message) else step.message
-        version = step.version
         self._correlation_id += 1
-        content = head(message.api_key, version, self._correlation_id, step.client_id)
+        content = head(message.api_key, step.version, self._correlation_id, step.client_id)
+        expected = (response_of(type(message)), step.version, self._correlation_id)
+        return content + message.encode(step.version), expected
+
+    def _exchange(self, step: Ask) -> tuple[Any, int, bytes | memoryview]:
+        content, expected = self._request(step)
         place = (step.to, step.via)
         connection = self._connected(place)
-        connection.send(sized(content + message.encode(version)))
+        connection.send(sized(content))
         if not step.answered:
-            expected = (response_of(type(message)), version, self._correlation_id)
             self._parked[place] = expected
             if place != FIRST:
                 time.sleep(PARKED_S)
-            return None, version, b""
-        received = connection.receive(SILENCE_S if self._case.differs else PATIENCE_S)
-        return self._decode(received, response_of(type(message)), version, self._correlation_id)
+            return None, step.version, b""
+        return self._decode(connection.receive(self._limit_s(PATIENCE_S)), *expected)
 
     def _awaited(self, place: Place) -> tuple[Any, int, bytes | memoryview]:
         response, version, correlation_id = self._parked.pop(place)
@@ -245,11 +297,11 @@ class Runner:
                 results.append(self._raw_answer(received, expected))
             if step.after == "probe":
                 connection.send(frame(ApiVersionsRequest(), 0, correlation_id=77))
-                received = connection.receive(SILENCE_S)
+                received = connection.receive(self._limit_s(SILENCE_S))
                 is_probe = received[:4] == b"\0\0\0\x4d"
                 results.append("open" if is_probe else received.hex())
             else:
-                results.append(connection.receive(SILENCE_S).hex())
+                results.append(connection.receive(self._limit_s(SILENCE_S)).hex())
         except Closed:
             results.append("closed")
         except Silence:
@@ -425,9 +477,11 @@ def produce(
     )
 
 
-def run(broker: Broker, case: Case, tamper: Tamper | None = None) -> Outcome:
-    """All answers of a case.  Raises SetupFailed."""
-    return Runner(broker, case, tamper).run()
+def run(
+    broker: Broker, case: Case, tamper: Tamper | None = None, expected: Sequence[Json] = ()
+) -> Outcome:
+    """All answers of a case; `expected` only tells how long to wait for each.  Raises SetupFailed."""
+    return Runner(broker, case, tamper, expected).run()
 
 
 def first_difference(expected: Json, found: Json, where: str = "") -> str | None:

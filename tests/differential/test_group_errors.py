@@ -64,7 +64,7 @@ from kafkalike.messages.offsets import (
 from tests.kafka41 import facts as newer
 
 from . import facts
-from .case import Ask, Await, Case, Step
+from .case import Ask, Await, Case, Step, Together
 from .cases import FAMILIES, cases_of
 from .normal import Json
 from .test_cases import PENDING
@@ -211,6 +211,8 @@ def asked(steps: list[Step]) -> Iterator[Any]:
     for step in steps:
         if isinstance(step, Await):
             yield waiting.pop((step.to, step.via))
+        elif isinstance(step, Together):
+            yield from asked(list(step.asks))
         elif isinstance(step, Ask):
             message = step.message
             known = message.__annotations__["return"] if callable(message) else type(message)

@@ -19,7 +19,9 @@ from typing import Any, Final, TypeVar
 import pytest
 
 from kafkalike.properties import format_properties
-from tests.reference_kafka import die_with_parent, free_port
+from tests.metadata import knows
+from tests.ports import free_port
+from tests.reference_kafka import die_with_parent
 
 T = TypeVar("T")
 
@@ -39,6 +41,8 @@ FAST: Final = {
     "transaction.state.log.min.isr": "1",
     "replica.lag.time.max.ms": "4000",
     "group.initial.rebalance.delay.ms": "0",
+    # Five seconds after each change of controller leaders would move, in the midst of something else.
+    "auto.leader.rebalance.enable": "false",
 }
 """Settings that make faults heal in seconds."""
 
@@ -196,10 +200,21 @@ class BrokerCluster:
         return self.brokers[broker_id - 1]
 
     def start(self) -> None:
+        """Until all brokers are registered."""
         for broker in self.brokers:
             broker.launch()
         for broker in self.brokers:
             broker.wait_ready()
+
+    def wait_known(self, controller: int | None = None) -> None:
+        """Until all brokers have been told of each other, and of that controller."""
+        ids = {broker.id for broker in self.brokers}
+        for broker in self.brokers:
+            eventually(
+                lambda: knows(broker.address, ids, controller),  # noqa: B023
+                START_LIMIT_S,
+                what=f"broker {broker.id} knows all brokers",
+            )
 
     def close(self) -> None:
         for broker in self.brokers:
@@ -250,15 +265,20 @@ ClusterMaker = Callable[..., BrokerCluster]
 def make_cluster(zookeeper_address: str, chroot: str) -> Iterator[ClusterMaker]:
     """`make_cluster(count, **settings)`: a started cluster of its own on the shared ZooKeeper.
 
-    Dots of setting names are written as underscores.  `start=False` leaves the start to the test.
+    Dots of setting names are written as underscores.  `start=False` leaves the start to the test,
+    `known=False` does not wait until the controller has told the brokers of each other.
     """
     made: list[BrokerCluster] = []
 
-    def make(count: int, *, start: bool = True, **settings: str) -> BrokerCluster:
+    def make(
+        count: int, *, start: bool = True, known: bool = True, **settings: str
+    ) -> BrokerCluster:
         cluster = BrokerCluster(f"{zookeeper_address}{chroot}", count, **settings)
         made.append(cluster)
         if start:
             cluster.start()
+            if known:
+                cluster.wait_known()
         return cluster
 
     yield make

@@ -34,7 +34,10 @@ class TcpProxy:
 
     def cut(self) -> None:
         with self._lock:
-            pairs, self._pairs = self._pairs, []
+            self._cut()
+
+    def _cut(self) -> None:
+        pairs, self._pairs = self._pairs, []
         for pair in pairs:
             for sock in pair:
                 with contextlib.suppress(OSError):
@@ -59,8 +62,9 @@ class TcpProxy:
 
     def heal(self) -> None:
         """Break what lost answers, and let new connections work."""
-        self.losing_answers = False
-        self.cut()
+        with self._lock:  # no connection comes meanwhile, and the old ones bring nothing more
+            self._cut()
+            self.losing_answers = False
 
     def close(self) -> None:
         self._closed = True

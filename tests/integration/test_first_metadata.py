@@ -28,6 +28,7 @@ from tests.integration.brokers import BrokerCluster, ClusterMaker
 pytestmark = pytest.mark.real_zookeeper
 
 HELD_S = 1.0
+LIMIT_S = 30.0
 OTHER = 9
 UPDATE_METADATA_VERSION = 8
 METADATA_VERSION = 12
@@ -130,8 +131,8 @@ def test_no_topic_is_unknown_before_the_controller_has_told_of_topics(
     if topics:
         assignment = {"version": 3, "partitions": {"0": [1]}, "topic_id": "AQEBAQEBAQEBAQEBAQEBAQ"}
         zk.create(f"{paths.TOPICS}/there", json.dumps(assignment).encode(), makepath=True)
-    cluster = make_cluster(1)
-    client, controller = Wire(cluster[1].port), Wire(cluster[1].port)
+    cluster = make_cluster(1, known=False)
+    client, controller = Wire(cluster[1].port, LIMIT_S), Wire(cluster[1].port, LIMIT_S)
     answers: list[Any] = []
     asking = threading.Thread(
         target=lambda: answers.append(client.ask(metadata_request("there"), METADATA_VERSION))
@@ -139,7 +140,7 @@ def test_no_topic_is_unknown_before_the_controller_has_told_of_topics(
     asking.start()
     told = controller.ask(update(cluster, zk, []), UPDATE_METADATA_VERSION)
     assert told.error_code == 0
-    other = Wire(cluster[1].port)
+    other = Wire(cluster[1].port, LIMIT_S)
     # NOT_LEADER_OR_FOLLOWER: ask for metadata again; librdkafka takes 3 for ListOffsets' last word
     code = 6 if topics else 3
     (listed,) = other.ask(ends_of("there"), LIST_OFFSETS_VERSION).topics[0].partitions
@@ -169,8 +170,8 @@ def test_a_broker_that_stops_answers_whoever_waits_for_the_topics(
     take_office(zk)
     assignment = {"version": 3, "partitions": {"0": [1]}, "topic_id": "AQEBAQEBAQEBAQEBAQEBAQ"}
     zk.create(f"{paths.TOPICS}/there", json.dumps(assignment).encode(), makepath=True)
-    cluster = make_cluster(1, controlled_shutdown_enable="false")
-    client = Wire(cluster[1].port)
+    cluster = make_cluster(1, known=False, controlled_shutdown_enable="false")
+    client = Wire(cluster[1].port, LIMIT_S)
     answers: list[Any] = []
     asking = threading.Thread(
         target=lambda: answers.append(client.ask(metadata_request("there"), METADATA_VERSION))
@@ -191,7 +192,7 @@ def test_a_killed_broker_is_not_there_until_its_old_session_ends(
     """Its first answers are right: until then clients would take an empty picture for the cluster."""
     cluster = make_cluster(1, zookeeper_session_timeout_ms="12000")
     made = CreateTopicsRequest.CreatableTopic(name="there", num_partitions=2, replication_factor=1)
-    wire = Wire(cluster[1].port)
+    wire = Wire(cluster[1].port, LIMIT_S)
     wire.ask(CreateTopicsRequest(topics=[made], timeout_ms=20_000), CREATE_TOPICS_VERSION)
     wire.close()
     cluster[1].kill()

@@ -19,7 +19,7 @@ from kazoo.exceptions import NoNodeError
 
 from kafkalike.types import uuid_to_text
 from tests.integration import clients
-from tests.integration.brokers import SESSION_TIMEOUT_MS, BrokerCluster, eventually
+from tests.integration.brokers import SESSION_TIMEOUT_MS, BrokerCluster, BrokerProcess, eventually
 from tests.integration.zookeeper import ZooKeeperEnsemble
 
 pytestmark = [pytest.mark.real_zookeeper, pytest.mark.slow]
@@ -83,6 +83,7 @@ def cluster_on(
     client = KazooClient(hosts=cluster.zookeeper)
     try:
         cluster.start()
+        cluster.wait_known()
         client.start(timeout=20)
         yield cluster, client
     finally:
@@ -94,6 +95,10 @@ def cluster_on(
 def controller_of(client: Any) -> int:
     broker_id: int = json.loads(client.get("/controller")[0])["brokerid"]
     return broker_id
+
+
+def wait_logged(broker: BrokerProcess, text: str) -> None:
+    assert eventually(lambda: text in broker.log(), 60, what=text)
 
 
 def order_topic(client: Any, name: str, replicas: list[int]) -> None:
@@ -169,7 +174,8 @@ def test_whenever_its_session_ends_a_broker_is_back_as_itself_once(
     own_ensemble: ZooKeeperEnsemble, seed: int
 ) -> None:
     chance = random.Random(seed)
-    with cluster_on(own_ensemble, 3) as (cluster, client):
+    # No session ends but those that are ended here.
+    with cluster_on(own_ensemble, 3, zookeeper_session_timeout_ms="30000") as (cluster, client):
         pids = {broker.id: broker.pid for broker in cluster.brokers}
         lives = dict.fromkeys(pids, 1)
         clients.create_topic(
@@ -179,7 +185,8 @@ def test_whenever_its_session_ends_a_broker_is_back_as_itself_once(
         for turn in range(8):
             if chance.random() < 0.4:
                 order_topic(client, f"meanwhile-{turn}", chance.sample(sorted(pids), 2))
-            victim = controller_of(client) if turn % 2 else chance.choice(sorted(pids))
+            controller = eventually(lambda: controller_of(client), 60)
+            victim = controller if turn % 2 else chance.choice(sorted(pids))
             for _ in range(chance.choice((1, 1, 2))):
                 path = f"/brokers/ids/{victim}"
                 assert eventually(lambda path=path: client.exists(path), 60)  # type: ignore[misc]
@@ -193,6 +200,10 @@ def test_whenever_its_session_ends_a_broker_is_back_as_itself_once(
                     return now is not None and now.czxid > before
 
                 assert eventually(is_back, 60)
+                # It has to know that, too: else it registers once more and tells of that only.
+                wait_logged(
+                    cluster[victim], f"registered broker={victim} epoch={client.exists(path).czxid}"
+                )
             clients.produce(
                 cluster.bootstrap, "t", values[turn * 100 : turn * 100 + 100], partition=0
             )

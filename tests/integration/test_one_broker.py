@@ -14,7 +14,7 @@ from confluent_kafka.cimpl import NewPartitions
 
 from tests.integration import clients
 from tests.integration.brokers import ClusterMaker, eventually
-from tests.reference_kafka import free_port
+from tests.ports import free_port
 
 pytestmark = pytest.mark.real_zookeeper
 
@@ -108,18 +108,11 @@ def test_an_idempotent_producer_gets_an_id(make_cluster: ClusterMaker) -> None:
     assert clients.consume(cluster.bootstrap, "t", 500) == values
 
 
-def test_it_starts_fast_and_stays_small(make_cluster: ClusterMaker) -> None:
-    cluster = make_cluster(1, start=False)
-    broker = cluster[1]
-    begun = time.monotonic()
-    broker.launch()
-    eventually(lambda: socket.create_connection(("127.0.0.1", broker.port), 1), pause_s=0.005)
-    listening_s = time.monotonic() - begun
-    broker.wait_ready()
+def test_it_stays_small(make_cluster: ClusterMaker) -> None:
+    broker = make_cluster(1)[1]
     time.sleep(1)
     rss = broker.rss_bytes()
     assert rss < 80 << 20, rss
-    assert listening_s < 5, listening_s  # about 0.5 s on a machine that does nothing else
 
 
 def run_to_failure(cluster: object, broker: object) -> str:
@@ -212,7 +205,7 @@ def test_a_signal_during_the_start_ends_it(make_cluster: ClusterMaker) -> None:
     assert eventually(lambda: "Connecting to" in broker.log())
     assert broker.terminate(15) == 0
 
-    second = make_cluster(1)[1]
+    second = make_cluster(1, zookeeper_session_timeout_ms="12000")[1]
     second.kill()
     second.launch()  # waits for the session of its earlier life
     assert eventually(lambda: "waiting for the session" in second.log())

@@ -9,8 +9,9 @@ import pytest
 
 from tests.integration import clients
 from tests.integration.brokers import SESSION_TIMEOUT_MS, BrokerCluster, eventually
-from tests.integration.test_three_brokers import wait_in_sync, zookeeper_of
+from tests.integration.test_three_brokers import Zk, wait_in_sync, zookeeper_of
 from tests.integration.zookeeper import ZooKeeperServer
+from tests.metadata import knows
 
 pytestmark = [pytest.mark.real_zookeeper, pytest.mark.slow]
 
@@ -21,9 +22,26 @@ def cluster(own_zookeeper: ZooKeeperServer) -> Iterator[BrokerCluster]:
     made = BrokerCluster(own_zookeeper.address, 3)
     try:
         made.start()
+        made.wait_known()
         yield made
     finally:
         made.close()
+
+
+def wait_settled(cluster: BrokerCluster, zk: Zk) -> None:
+    """Until all brokers name the controller that ZooKeeper names, and each other.
+
+    Znodes outlive a restart of ZooKeeper, and the sessions behind them may still end.
+    """
+
+    def settled() -> bool:
+        controller, _ = zk.controller()
+        return zk.registered() == [b.id for b in cluster.brokers] and all(
+            knows(broker.address, {b.id for b in cluster.brokers}, controller)
+            for broker in cluster.brokers
+        )
+
+    assert eventually(settled, 60, what="every broker names the controller")
 
 
 def test_leaders_serve_on_while_zookeeper_is_away(
@@ -41,7 +59,7 @@ def test_leaders_serve_on_while_zookeeper_is_away(
     own_zookeeper.start()
     with zookeeper_of(cluster) as zk:
         assert eventually(lambda: zk.registered() == [1, 2, 3], 60)
-        assert eventually(lambda: zk.controller()[0] in (1, 2, 3), 60)
+        wait_settled(cluster, zk)
         clients.create_topic(cluster.bootstrap, "later", partitions=3, replicas=3)
         wait_in_sync(zk, "t")
         wait_in_sync(zk, "later")
@@ -69,6 +87,7 @@ def test_sessions_that_end_while_zookeeper_is_frozen_are_replaced_once(
         assert eventually(lambda: zk.registered() == [1, 2, 3], 60)
         for partition in range(3):
             wait_in_sync(zk, "t", partition)
+        wait_settled(cluster, zk)
         clients.create_topic(cluster.bootstrap, "later", replicas=3)
     clients.produce(cluster.bootstrap, "t", values[100:], partition=0)
     assert clients.consume(cluster.bootstrap, "t", 200) == values

@@ -24,7 +24,8 @@ from typing import Any, Final
 
 import pytest
 
-from tests.reference_kafka import die_with_parent, free_port
+from tests.ports import free_port
+from tests.reference_kafka import die_with_parent
 
 ADDRESS_VARIABLE: Final = "KAFKALIKE_TEST_ZOOKEEPER"
 JAR: Final = Path("/usr/share/java/zookeeper.jar")
@@ -188,10 +189,14 @@ class ZooKeeperEnsemble:
         return ",".join(server.address for server in self.servers)
 
     def __enter__(self) -> "ZooKeeperEnsemble":
-        for server in self.servers:
-            server.launch()
-        for server in self.servers:
-            server.wait_ready()
+        try:
+            for server in self.servers:
+                server.launch()
+            for server in self.servers:
+                server.wait_ready()
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:

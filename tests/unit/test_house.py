@@ -210,7 +210,18 @@ def test_wheel_has_one_top_level_name(tmp_path: pathlib.Path) -> None:
         ["git", "checkout-index", "--all", f"--prefix={source}/"], check=True, cwd=ROOT, timeout=60
     )
     subprocess.run(
-        [python, "-m", "pip", "wheel", "-q", "--no-deps", "-w", str(tmp_path), str(source)],
+        [
+            python,
+            "-m",
+            "pip",
+            "wheel",
+            "-q",
+            "--no-deps",
+            "--no-build-isolation",
+            "-w",
+            str(tmp_path),
+            str(source),
+        ],
         check=True,
         timeout=300,
     )

@@ -109,7 +109,7 @@ def moves() -> Iterator[Case]:
         reassign((name, 0, [3, 1])),
         listed(name, 0),
         metadata(name, until=seen(epoch=2)),
-        write(11, name),
+        write(11, name, timeout_ms=30_000),
         elect(2, 0, (name, [0])),
         reassign((name, 0, None)),
         listed(name, 0, until=done),

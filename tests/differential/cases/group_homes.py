@@ -29,7 +29,7 @@ from kafkalike.records.compression import Codec
 from kafkalike.records.record import Record
 from kafkalike.types import TopicPartition
 
-from ..case import Ask, Case, Names, Topic, versions_of
+from ..case import Ask, Case, Names, Together, Topic, versions_of
 from .asks import done, elect, listed, reassign
 from .group_offsets import Offsets
 from .groups import UNORDERED, ready
@@ -116,6 +116,12 @@ def everything(
         story.delete(version, **more)
 
 
+def at_once(story: Homes, first: int) -> None:
+    """The steps from this one on are sent together: what they ask about does not wait."""
+    asks = [step for step in story.steps[first:] if isinstance(step, Ask)]
+    story.steps[first:] = [Together(asks)]
+
+
 def ends_of(message: type[Message]) -> tuple[int, int]:
     """The oldest and the newest version: a load does not take long."""
     return message.min_version, message.max_version
@@ -161,8 +167,10 @@ def unstable(version: int) -> Case:
         return all(part.error_code for part in topics[0].partitions)
 
     story.fetch(version, stable=True, until=on_its_way)
+    first = len(story.steps)
     story.fetch(version).fetch(version, None).fetch(version, None, stable=True)
     story.fetch(version, (("groups-read", (1,)), ("groups-none", (0,))), stable=True)
+    at_once(story, first)
     story.take("b").fetch(version, stable=True)
     return story.case(f"offset-fetch-on-its-way-v{version}")
 
@@ -216,10 +224,12 @@ def loading() -> Case:
 
     story.steps += move(story.group, [2, 1])
     story.describe(to=2, until=says(14))
+    first = len(story.steps)
     everything(story, to=2, of=ends_of)
     for version in ends_of(ListGroupsRequest):
         story.do(ListGroupsRequest(), version, to=2)  # it has no other groups
     story.describe(to=2)
+    at_once(story, first)
     story.describe(until=says(16)).fetch(9)
     story.describe(to=2, until=says(0)).fetch(9, to=2)
     story.beat("a", generation=1, to=2)

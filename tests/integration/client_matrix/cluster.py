@@ -59,6 +59,7 @@ def cluster(
         ours = BrokerCluster(f"{zookeeper}{name}", 3, **SETTINGS)
         try:
             ours.start()
+            ours.wait_known()
             yield Cluster(ours.bootstrap, [broker.data for broker in ours.brokers])
             assert ours.errors() == []
         finally:

@@ -19,7 +19,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3]))
 
 import pytest
 
-from tests.integration.coordination.servers import Server, free_port, start_embedded
+from tests.integration.coordination.servers import Server, start_embedded
+from tests.ports import free_port
 
 SUPER_DIGEST = "super:D/InIHSb7yEEbrWz8b9l71RjZJU="
 os.environ.setdefault("ZOOKEEPER_VERSION", "3.8.4")

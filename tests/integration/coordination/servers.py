@@ -18,16 +18,13 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
+from tests.ports import free_port
+from tests.reference_kafka import die_with_parent
+
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
 PATIENCE_S = 60.0
 SYSTEM_JAR = pathlib.Path("/usr/share/java/zookeeper.jar")
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class Server:
@@ -76,7 +73,12 @@ def start_embedded(
     command = [*prefix, sys.executable, str(HERE / "serve.py"), "--port", str(port), *options]
     begin = output.stat().st_size if output.exists() else 0
     with output.open("ab") as file:
-        process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT)
+        process = subprocess.Popen(
+            command,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            preexec_fn=die_with_parent,  # noqa: PLW1509
+        )
     deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
         for line in output.read_bytes()[begin:].decode(errors="replace").splitlines():
@@ -154,6 +156,7 @@ def zookeeper(
             ],
             stdout=file,
             stderr=subprocess.STDOUT,
+            preexec_fn=die_with_parent,  # noqa: PLW1509
         )
     server = Server(process, port, output)
     try:

@@ -11,11 +11,13 @@ import pytest
 
 from .servers import HERE, embedded, need_zookeeper
 
+SUITE_LIMIT_S = 900
 NEEDS_LIBRARIES = ("gevent", "eventlet", "PureSASL", "on CI")
 """Why tests of the suite may be skipped beside our own list (`kazoo_cluster.SKIPPED`)."""
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(SUITE_LIMIT_S + 60)
 def test_kazoo_own_suite(tmp_path: pathlib.Path) -> None:
     if importlib.util.find_spec("kazoo.tests") is None:
         pytest.skip("the installed kazoo comes without its tests")
@@ -30,7 +32,7 @@ def test_kazoo_own_suite(tmp_path: pathlib.Path) -> None:
         env={**os.environ, "PYTHONPATH": str(HERE)},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        timeout=900,
+        timeout=SUITE_LIMIT_S,
         check=False,
         text=True,
     )

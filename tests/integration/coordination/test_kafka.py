@@ -17,8 +17,9 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 from kazoo.client import KazooClient
 
 from tests.metadata import knows
+from tests.ports import free_port
 
-from .servers import Server, free_port, kafka_libs, start_embedded
+from .servers import Server, kafka_libs, start_embedded
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]
 

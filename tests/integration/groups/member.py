@@ -17,6 +17,7 @@ in other languages (`client_matrix/java/Member.java` and so on) do the same; `ME
 
 import asyncio
 import logging
+import os
 import sys
 import threading
 import time
@@ -24,6 +25,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 SESSION_MS: Final = 6000
+"""Unless the environment says something else."""
 HEARTBEAT_MS: Final = 1000
 REBALANCE_MS: Final = 20_000
 COMMIT_S: Final = 0.25
@@ -37,6 +39,10 @@ CONFLUENT: Final = {
     "confluent-cooperative": "cooperative-sticky",
     "confluent-consumer": "consumer",
 }
+
+
+def session_ms() -> int:
+    return int(os.environ.get("MEMBER_SESSION_MS", SESSION_MS))
 
 
 def tell(*words: object) -> None:
@@ -94,7 +100,7 @@ def confluent(bootstrap: str, group: str, topic: str, instance: str | None, assi
     if assignor == "consumer":
         settings["group.protocol"] = "consumer"
     else:
-        settings["session.timeout.ms"] = SESSION_MS
+        settings["session.timeout.ms"] = session_ms()
         settings["heartbeat.interval.ms"] = HEARTBEAT_MS
         settings["partition.assignment.strategy"] = assignor
     by_parts = assignor != "range"
@@ -151,7 +157,7 @@ def kafka_python(bootstrap: str, group: str, topic: str, instance: str | None) -
         group_instance_id=instance,
         auto_offset_reset="earliest",
         enable_auto_commit=False,
-        session_timeout_ms=SESSION_MS,
+        session_timeout_ms=session_ms(),
         heartbeat_interval_ms=HEARTBEAT_MS,
         max_poll_interval_ms=REBALANCE_MS,
         metadata_max_age_ms=2000,
@@ -200,7 +206,7 @@ async def aio(bootstrap: str, group: str, topic: str, instance: str | None) -> N
         group_instance_id=instance,
         auto_offset_reset="earliest",
         enable_auto_commit=False,
-        session_timeout_ms=SESSION_MS,
+        session_timeout_ms=session_ms(),
         heartbeat_interval_ms=HEARTBEAT_MS,
         max_poll_interval_ms=REBALANCE_MS,
         rebalance_timeout_ms=REBALANCE_MS,

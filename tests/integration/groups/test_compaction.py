@@ -38,6 +38,8 @@ SETTINGS: Final = {
     "offsets_topic_replication_factor": "3",
     "offsets_topic_num_partitions": "2",
     "offsets_topic_segment_bytes": "65536",
+    # Longer than a dead replica is waited for: a commit that is in the log is not told to have failed.
+    "offsets_commit_timeout_ms": "30000",
     "min_insync_replicas": "2",
     "log_cleaner_backoff_ms": "200",
     "log_cleaner_min_cleanable_ratio": "0.05",

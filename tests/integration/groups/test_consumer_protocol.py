@@ -110,7 +110,7 @@ def test_story(make_cluster: ClusterMaker, classes: Path) -> None:
         crowd.settle()
         crowd.kill("c")
         crowd.settle()
-        killed = crowd.coordinator()
+        killed = eventually(crowd.coordinator, what="a coordinator")
         crowd.cluster[killed].kill()
         crowd.start("e")
         crowd.settle()
@@ -173,8 +173,9 @@ def test_coordinator_is_killed_while_members_change_protocol(
         crowd.speaks(before)
         for name, library in libraries[after].items():
             whole(crowd)
-            killed = crowd.coordinator()
-            known = {member.member_id for member in crowd.describe().members}
+            killed = eventually(crowd.coordinator, what="a coordinator")
+            described = eventually(crowd.describe, what="a description")
+            known = {member.member_id for member in described.members}
             crowd.replace(name, library)
             # The group has just taken in a member of the other protocol, or is about to give up the
             # former one; nobody has come to rest with that.

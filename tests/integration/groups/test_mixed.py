@@ -195,7 +195,10 @@ def test_groups_move_between_kafka_and_ours(make_cluster: ClusterMaker, tmp_path
 def _in_sync(bootstrap: str) -> None:
     def probe() -> bool:
         topics = clients.admin(bootstrap).list_topics(timeout=10).topics
-        parts = topics["__consumer_offsets"].partitions.values()
-        return all(len(part.isrs) == 2 for part in parts)
+        return all(
+            len(part.isrs) == 2
+            for name in ("__consumer_offsets", "t")
+            for part in topics[name].partitions.values()
+        )
 
     eventually(probe, 60, what="both in sync")

@@ -14,10 +14,11 @@ from kafkalike.messages.stored import ConsumerProtocolSubscription, encode_versi
 from kafkalike.protocol.headers import decode_response_header
 from tests.differential.case import frame
 from tests.differential.wire import Connection
-from tests.integration.brokers import ClusterMaker, eventually
+from tests.integration.brokers import FAST, ClusterMaker, eventually
 from tests.integration.client_matrix.programs import FULL, ClientMissing
 from tests.integration.groups.member import SESSION_MS
 from tests.integration.groups.watch import Party, party
+from tests.integration.test_three_brokers import files_of
 
 pytestmark = [pytest.mark.real_zookeeper, pytest.mark.slow]
 
@@ -191,7 +192,8 @@ def test_clients_of_all_libraries_share_a_group(make_cluster: ClusterMaker) -> N
 def test_static_members_restart_without_a_rebalance(
     make_cluster: ClusterMaker, library: str
 ) -> None:
-    with party(make_cluster, library) as crowd:
+    # Nothing here waits for the end of a session, and a restart must be over before it.
+    with party(make_cluster, library, session_ms=30_000) as crowd:
         for name in "abc":
             crowd.start(name, instance=f"i-{name}")
         crowd.settle()
@@ -259,6 +261,16 @@ def test_a_deleted_group_stays_deleted_when_its_coordinator_dies(
         request = DeleteGroupsRequest(groups_names=[crowd.group])
         (deleted,) = crowd._ask_coordinator(request, 2).results
         assert deleted.error_code == 0
+        # It is answered before it is replicated, as in Kafka.
+        eventually(
+            lambda: all(
+                files_of(broker, "__consumer_offsets", number)
+                == files_of(crowd.cluster[1], "__consumer_offsets", number)
+                for broker in crowd.cluster.brokers
+                for number in range(int(FAST["offsets.topic.num.partitions"]))
+            ),
+            what="replicas of the groups' topic are equal",
+        )
         killed = crowd.coordinator()
         crowd.cluster[killed].kill()
         eventually(lambda: crowd.coordinator() != killed, what="another coordinator")

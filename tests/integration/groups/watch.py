@@ -51,11 +51,10 @@ TOLERANCE_MS: Final = 50
 
 MEMBERS_IN_OTHER_LANGUAGES: Final = ("java", "franz-go", "sarama", "kafkajs")
 SETTINGS: Final = {
-    "MEMBER_SESSION_MS": str(SESSION_MS),
     "MEMBER_HEARTBEAT_MS": str(HEARTBEAT_MS),
     "MEMBER_REBALANCE_MS": str(REBALANCE_MS),
 }
-"""Of members in other languages."""
+"""Of members in other languages; the session is told to all."""
 
 
 class NoAnswer(Exception):
@@ -140,8 +139,10 @@ class Party:
         partitions: int = 12,
         group: str = "party",
         by_expression: bool = False,
+        session_ms: int = SESSION_MS,
     ) -> None:
         self.cluster = cluster
+        self._settings = SETTINGS | {"MEMBER_SESSION_MS": str(session_ms)}
         self.library = library
         self.group = group
         self.topic = f"{group}-topic-0"
@@ -186,7 +187,7 @@ class Party:
                 stderr=errors,
                 text=True,
                 cwd=ROOT,
-                env={**os.environ, **SETTINGS},
+                env={**os.environ, **self._settings},
                 preexec_fn=die_with_parent,  # noqa: PLW1509
             )
         member = Member(name, process)
@@ -297,7 +298,7 @@ class Party:
 
     def progress(self, limit_s: float = STEADY_S) -> None:
         """Until every partition was committed beyond where it stands now."""
-        before = self.committed()
+        before = eventually(lambda: (self.committed(),), what="committed offsets")[0]
 
         def moved() -> bool:
             now = self.committed()
@@ -400,7 +401,7 @@ class Party:
         for member in self.all_members:
             for partition, offset in member.committed.items():
                 told[partition] = max(told.get(partition, -1), offset)
-        now = self.committed()
+        (now,) = eventually(lambda: (self.committed(),), what="committed offsets")
         behind = {p: (offset, now.get(p)) for p, offset in told.items() if now.get(p, -1) < offset}
         assert not behind, f"acknowledged commits are gone: {behind}"
 

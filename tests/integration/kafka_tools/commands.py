@@ -61,8 +61,9 @@ class Command:
 
     `until` repeats the command, for some seconds, while its output does not hold.  `unordered`:
     lines are sorted.  `numbers`: all numbers are made equal (rates, sizes, times).  `without`: lines
-    with these words depend on timing.  `alone`: in a process of its own, which also runs its end.
-    `own_words`: a long text in it is said by our brokers in other words than the original's.
+    with these words depend on timing; `last`: so do all lines but the last.  `alone`: in a process of
+    its own, which also runs its end.  `own_words`: a long text in it is
+    said by our brokers in other words than the original's.
     A line that begins with `kill` does that to a broker instead.
     """
 
@@ -74,6 +75,7 @@ class Command:
     unordered: bool = False
     numbers: bool = False
     without: tuple[str, ...] = ()
+    last: bool = False
     alone: bool = False
     own_words: bool = False
 
@@ -163,7 +165,7 @@ COMMANDS: Final[tuple[Command, ...]] = (
     _c(
         "console consumer from the start",
         f"console-consumer {FROM} --topic alpha --partition 0"
-        " --offset earliest --timeout-ms 3000 --property print.key=true",
+        " --offset earliest --max-messages 7 --property print.key=true",
     ),
     _c(
         "console consumer at an offset",
@@ -230,6 +232,7 @@ COMMANDS: Final[tuple[Command, ...]] = (
         "producer-perf --topic perf --num-records 3000 --record-size 100"
         " --throughput -1 --producer-props bootstrap.servers={bootstrap} acks=all",
         numbers=True,
+        last=True,
     ),
     _c(
         "consumer perf",

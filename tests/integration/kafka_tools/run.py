@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from tests.clusters import Cluster
+from tests.differential.normal import replaced_in
 from tests.differential.tree import ClusterTree
 
 from .commands import Command
@@ -22,7 +23,7 @@ TOPIC_ID: Final = re.compile(r"(TopicId: |topic_id=)[\w-]{22}")
 CLIENT: Final = re.compile(
     r"\b[\w.-]+-[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 )
-TIME: Final = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[:,.]\d+|\b1[67]\d{11}\b")
+TIME: Final = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[:,.]\d+|\b1\d{12}\b")
 PLACE: Final = re.compile(r"<broker \d>  \(\d\)")
 SIZE: Final = re.compile(r'"size":\d+')
 NUMBER: Final = re.compile(r"-?\d+(\.\d+)?")
@@ -83,8 +84,7 @@ def _filled(word: str, target: Target, command: Command, folder: Path) -> str:
 
 
 def _normal(text: str, target: Target, command: Command) -> list[str]:
-    for found, name in target.replaced.items():
-        text = text.replace(found, name)
+    text = replaced_in(text, target.replaced)
     lines = []
     for line in text.replace("\r", "\n").splitlines():
         if LOG_LINE.match(line) or FRAME.match(line) or any(w in line for w in command.without):
@@ -103,6 +103,8 @@ def _normal(text: str, target: Target, command: Command) -> list[str]:
             if _is_sentence(line):
                 line = f"{line[:20]}..." if command.own_words else _digest(line)
             lines.append(line)
+    if command.last:
+        lines = lines[-1:]
     return sorted(lines) if command.unordered else lines
 
 

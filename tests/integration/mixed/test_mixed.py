@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration.brokers import eventually
 from tests.integration.kafka_tools.programs import Programs
 from tests.reference_kafka import ReferenceMissing, jars
 
@@ -57,7 +58,8 @@ class Story:
         words = ("--reassignment-json-file", str(path), *self.to)
         admin("reassign", "execute", *words)
         self.cluster.calm(TOPIC, what=f"after {moves}")
-        admin("reassign", "verify", *words)
+        # In sync are the old and the new replicas together, before the old ones go.
+        eventually(lambda: admin("reassign", "verify", *words), what="the moves are complete")
         found = self.cluster.partitions(TOPIC)
         assert {n: tuple(found[n].replica_nodes) for n in moves} == moves
 
@@ -110,7 +112,10 @@ class Story:
                 "--topic", TOPIC, "--partition", "0",
             )  # fmt: skip
             self.cluster.calm(TOPIC)
-            assert self.cluster.partitions(TOPIC)[0].leader_id == leader
+            eventually(
+                lambda: self.cluster.partitions(TOPIC)[0].leader_id == leader,  # noqa: B023
+                what=f"{leader} leads",
+            )
 
     def replicas_move(self, folder: Path) -> None:
         self.reassign({1: (3, 4, 1), 3: (1, 2, 3)}, folder)
@@ -129,6 +134,7 @@ class Story:
             self.traffic.wait_flowing()
             self.cluster.start(broker_id)
             self.cluster.calm(TOPIC, what=f"broker {broker_id} is back")
+        self.cluster.calm("__consumer_offsets", what="all replicas are back")
         admin(
             "leaders", "elect", "--election-type", "preferred", *self.to, "--all-topic-partitions"
         )

@@ -1,5 +1,6 @@
 """Many clusters one after another and at once leave nothing: no process, port, file or thread."""
 
+import gc
 import os
 import pathlib
 import threading
@@ -28,12 +29,14 @@ def live_and_die(number: int) -> tuple[str, list[int], pathlib.Path]:
 @pytest.mark.slow
 def test_twenty_in_turn_and_four_at_once() -> None:
     live_and_die(0)
+    gc.collect()  # what earlier tests left
     files, threads = open_files(), threading.active_count()
     done = [live_and_die(number) for number in range(20)]
     with ThreadPoolExecutor(4) as pool:
         done += pool.map(live_and_die, range(4))
-    assert open_files() == files
-    assert threading.active_count() == threads
+    gc.collect()
+    assert open_files() <= files
+    assert threading.active_count() <= threads
     for addresses, pids, directory in done:
         assert not directory.exists()
         assert not any(listens(address) for address in addresses.split(","))

@@ -13,9 +13,17 @@ confluent_kafka = pytest.importorskip("confluent_kafka")
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
+def shared() -> Iterator[Cluster]:
     with Cluster(3, single_process=True) as cluster:
         yield cluster
+
+
+@pytest.fixture
+def cluster(request: pytest.FixtureRequest, shared: Cluster) -> Cluster:
+    if getattr(request.node, "execution_count", 1) > 1:
+        # Run again by pytest-rerunfailures: what the first try made is in the way.
+        shared.reset()
+    return shared
 
 
 def send(cluster: Cluster, topic: str, *values: bytes) -> None:

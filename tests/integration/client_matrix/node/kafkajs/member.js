@@ -48,6 +48,7 @@ async function main() {
   }
   process.stdin.resume()
   process.stdin.on('end', async () => {
+    own([]) // the events come only after others have been given what it leaves
     await consumer.disconnect()
     process.exit(0)
   })
