@@ -15,6 +15,9 @@ from tests.metadata import knows
 
 pytestmark = [pytest.mark.real_zookeeper, pytest.mark.slow]
 
+NO_ID = {"enable_idempotence": False}
+"""A new producer id may take a block from ZooKeeper."""
+
 
 @pytest.fixture
 def cluster(own_zookeeper: ZooKeeperServer) -> Iterator[BrokerCluster]:
@@ -52,10 +55,10 @@ def test_leaders_serve_on_while_zookeeper_is_away(
     with zookeeper_of(cluster) as zk:
         wait_in_sync(zk, "t")
     own_zookeeper.kill()
-    clients.produce(cluster.bootstrap, "t", values[:100])
+    clients.produce(cluster.bootstrap, "t", values[:100], **NO_ID)
     # longer than the session timeout: nobody can say that the sessions have ended
     time.sleep(SESSION_TIMEOUT_MS / 1000 + 2)
-    clients.produce(cluster.bootstrap, "t", values[100:200])
+    clients.produce(cluster.bootstrap, "t", values[100:200], **NO_ID)
     own_zookeeper.start()
     with zookeeper_of(cluster) as zk:
         assert eventually(lambda: zk.registered() == [1, 2, 3], 60)
@@ -81,7 +84,7 @@ def test_sessions_that_end_while_zookeeper_is_frozen_are_replaced_once(
             wait_in_sync(zk, "t", partition)
     own_zookeeper.freeze()
     time.sleep(SESSION_TIMEOUT_MS / 1000 + 3)
-    clients.produce(cluster.bootstrap, "t", values[:100], partition=0)
+    clients.produce(cluster.bootstrap, "t", values[:100], partition=0, **NO_ID)
     own_zookeeper.thaw()
     with zookeeper_of(cluster) as zk:
         assert eventually(lambda: zk.registered() == [1, 2, 3], 60)

@@ -308,7 +308,11 @@ COMMANDS: Final[tuple[Command, ...]] = (
         unordered=True,
         until=lambda text: "threads=2" in text,
     ),
-    _c("broker default", f"configs {FROM} --describe --entity-type brokers --entity-default"),
+    _c(
+        "broker default",
+        f"configs {FROM} --describe --entity-type brokers --entity-default",
+        until=lambda text: "message.max.bytes=2000000" in text,
+    ),
     _c(
         "broker config read-only",
         f"configs {FROM} --alter --entity-type brokers --entity-name 1 --add-config broker.rack=r",
