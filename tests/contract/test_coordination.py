@@ -31,6 +31,11 @@ CHANGED_IN_3_8_4 = {
     "multi_succeeds": "create2 inside a multi was answered as create",
 }
 
+SOMETIMES: dict[str, dict[int, Any]] = {
+    "multi_fails": {8: [11, 0, [["error", -8, -8], ["end", -1, -1]]]}
+}
+"""By case and step: what ZooKeeper answers now and then instead of what was recorded."""
+
 
 def recorded() -> dict[str, Any]:
     answers: dict[str, Any] = json.loads(ANSWERS.read_text()) if ANSWERS.exists() else {}
@@ -76,7 +81,11 @@ def test_zookeeper_still_answers_so(name: str, real_server: Server) -> None:
         return
     if name in CHANGED_IN_3_8_4 and version_of(real_server) < (3, 8, 4):
         pytest.skip(f"before ZooKeeper 3.8.4 {CHANGED_IN_3_8_4[name]}")
-    assert answer == recorded()[name]
+    known = recorded()[name]
+    for step, other in SOMETIMES.get(name, {}).items():
+        if answer[step] == other:
+            answer[step] = known[step]
+    assert answer == known
 
 
 @pytest.mark.real_zookeeper
