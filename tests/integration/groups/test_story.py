@@ -16,7 +16,7 @@ from tests.differential.case import frame
 from tests.differential.wire import Connection
 from tests.integration.brokers import FAST, ClusterMaker, eventually
 from tests.integration.client_matrix.programs import FULL, ClientMissing
-from tests.integration.groups.member import SESSION_MS
+from tests.integration.groups.member import REBALANCE_MS, SESSION_MS
 from tests.integration.groups.watch import Party, party
 from tests.integration.test_three_brokers import files_of
 
@@ -193,7 +193,7 @@ def test_static_members_restart_without_a_rebalance(
     make_cluster: ClusterMaker, library: str
 ) -> None:
     # Nothing here waits for the end of a session, and a restart must be over before it.
-    with party(make_cluster, library, session_ms=30_000) as crowd:
+    with party(make_cluster, library, session_ms=REBALANCE_MS) as crowd:
         for name in "abc":
             crowd.start(name, instance=f"i-{name}")
         crowd.settle()
