@@ -187,8 +187,6 @@ class Runner:
             return "silence"
         if answer is None:
             return "sent"
-        if isinstance(answer, str):
-            return answer
         return self._normalised(answer, version, body)
 
     def _together(self, asks: Sequence[Ask]) -> list[Json]:
@@ -206,9 +204,7 @@ class Runner:
             connection.send(b"".join(frames))
             for wanted in expected:
                 answer, version, body = self._decode(connection.receive(PATIENCE_S), *wanted)
-                answers.append(
-                    answer if isinstance(answer, str) else self._normalised(answer, version, body)
-                )
+                answers.append(self._normalised(answer, version, body))
         except (Closed, Silence) as error:
             self._drop(place)
             word = "closed" if isinstance(error, Closed) else "silence"
@@ -226,7 +222,10 @@ class Runner:
             time.sleep(0.02)
         return answer, version, body
 
-    def _normalised(self, answer: Response, version: int, body: bytes | memoryview) -> Json:
+    def _normalised(self, answer: Response | str, version: int, body: bytes | memoryview) -> Json:
+        """A text is what `_decode` says of what is no answer."""
+        if isinstance(answer, str):
+            return answer
         if self._tamper is not None:
             answer = self._tamper(answer, version)
             body = answer.encode(version)

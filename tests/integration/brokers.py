@@ -206,15 +206,13 @@ class BrokerCluster:
         for broker in self.brokers:
             broker.wait_ready()
 
-    def wait_known(self, controller: int | None = None) -> None:
-        """Until all brokers have been told of each other, and of that controller."""
+    def is_known(self, controller: int | None = None) -> bool:
+        """All brokers have been told of each other, and of that controller."""
         ids = {broker.id for broker in self.brokers}
-        for broker in self.brokers:
-            eventually(
-                lambda: knows(broker.address, ids, controller),  # noqa: B023
-                START_LIMIT_S,
-                what=f"broker {broker.id} knows all brokers",
-            )
+        return all(knows(broker.address, ids, controller) for broker in self.brokers)
+
+    def wait_known(self) -> None:
+        eventually(self.is_known, START_LIMIT_S, what="all brokers know each other")
 
     def close(self) -> None:
         for broker in self.brokers:

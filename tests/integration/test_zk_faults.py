@@ -162,10 +162,11 @@ def test_a_loop_blocked_for_less_than_the_session_keeps_it(
     states: list[SessionState] = []
     zk.add_listener(states.append)
     clients.loop.run(zk.create("/e", b"", ephemeral=True))
+    session = zk.session_id
     for _ in range(2):
         time.sleep(3.6)
         clients.loop.run_for(0.3)
-    assert SessionState.EXPIRED not in states
+    assert SessionState.EXPIRED not in states and zk.session_id == session
     assert clients.loop.run(zk.exists("/e")) is not None
 
 

@@ -11,7 +11,6 @@ from tests.integration import clients
 from tests.integration.brokers import SESSION_TIMEOUT_MS, BrokerCluster, eventually
 from tests.integration.test_three_brokers import Zk, wait_in_sync, zookeeper_of
 from tests.integration.zookeeper import ZooKeeperServer
-from tests.metadata import knows
 
 pytestmark = [pytest.mark.real_zookeeper, pytest.mark.slow]
 
@@ -39,10 +38,7 @@ def wait_settled(cluster: BrokerCluster, zk: Zk) -> None:
 
     def settled() -> bool:
         controller, _ = zk.controller()
-        return zk.registered() == [b.id for b in cluster.brokers] and all(
-            knows(broker.address, {b.id for b in cluster.brokers}, controller)
-            for broker in cluster.brokers
-        )
+        return zk.registered() == [b.id for b in cluster.brokers] and cluster.is_known(controller)
 
     assert eventually(settled, 60, what="every broker names the controller")
 

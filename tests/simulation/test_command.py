@@ -373,6 +373,15 @@ def test_whatever_a_check_does_its_seed_fails(
     assert out.count(f"FAILED  {told}") == 2
 
 
+def two_seeds(tmp_path: pathlib.Path, jobs: str, text: str, kinds: dict[str, list[object]]) -> int:
+    """The exit code, with these extras and workloads."""
+    extras, path = tmp_path / "extras.py", tmp_path / "scenario.json"
+    extras.write_text(text)
+    path.write_text(json.dumps({**json.loads(SMALL.to_json()), **kinds}))
+    words = ["--jobs", jobs, "--scenario", str(path), "--with", str(extras)]
+    return main(["sim", "--seeds", "1..2", *words])
+
+
 @pytest.mark.parametrize("jobs", ["1", "2"])
 @pytest.mark.parametrize(
     ("text", "complaint"),
@@ -392,12 +401,8 @@ def test_a_check_or_workload_that_cannot_be_made(
     tmp_path: pathlib.Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    extras, path = tmp_path / "extras.py", tmp_path / "scenario.json"
-    extras.write_text(text)
     kinds = workload("w") if text.startswith("WORK") else {}
-    path.write_text(json.dumps({**json.loads(SMALL.to_json()), **kinds}))
-    words = ["--jobs", jobs, "--scenario", str(path), "--with", str(extras)]
-    assert main(["sim", "--seeds", "1..2", *words]) == 2
+    assert two_seeds(tmp_path, jobs, text, kinds) == 2
     assert complaint in capsys.readouterr().err
 
 
@@ -420,11 +425,7 @@ def test_what_a_workload_leaves_behind_fails_its_seed(
     tmp_path: pathlib.Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    extras, path = tmp_path / "extras.py", tmp_path / "scenario.json"
-    extras.write_text(OWN.format(begin))
-    path.write_text(json.dumps({**json.loads(SMALL.to_json()), **workload("own")}))
-    words = ["--jobs", jobs, "--scenario", str(path), "--with", str(extras)]
-    assert main(["sim", "--seeds", "1..2", *words]) == 1
+    assert two_seeds(tmp_path, jobs, OWN.format(begin), workload("own")) == 1
     assert capsys.readouterr().out.count(f"FAILED  {told}") == 2
 
 

@@ -159,9 +159,8 @@ class _Course:
             self.world.broken("stuck", str(error))
         except KeyboardInterrupt:
             raise
-        except (
-            BaseException
-        ) as error:  # from a callback or an observer; it must not end other seeds
+        except BaseException as error:
+            # From a callback or an observer: it must not end other seeds.
             trace = traceback.format_exc()
             self.world.broken("simulator", f"{describe_error(error)}\n{trace}")
 
